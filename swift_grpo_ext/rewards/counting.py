@@ -7,11 +7,11 @@ from collections.abc import Iterable
 from swift_grpo_ext.rewards.contract import Columns, Unscorable, last_question, reward
 from swift_grpo_ext.rewards.gold.columns import gold_string
 from swift_grpo_ext.rewards.reading.answer import extract_answer, json_value, last_fenced, short_answer
-from swift_grpo_ext.rewards.reading.doubt import refuses, without_questions
+from swift_grpo_ext.rewards.reading.doubt import refuses, without_questions, without_refusals
 from swift_grpo_ext.rewards.reading.json_text import json_values
 from swift_grpo_ext.rewards.reading.numbers import ANYTHING, Place, Quantity, quantities, stated_quantity
 from swift_grpo_ext.rewards.reading.spelled_numbers import CLASSIFIERS, with_digits
-from swift_grpo_ext.rewards.reading.statement import CORRECTED, labels
+from swift_grpo_ext.rewards.reading.statement import CORRECTED, labels, without_asides
 
 GOLD = ("solution", "count", "answer")
 MAX_SUM = 400  # characters of an answer in which a number is looked for that the others add up to
@@ -45,6 +45,8 @@ _TIME = re.compile(
 _FIRST_LINE = re.compile(
     r"\W{0,8}(\d{1,9}(?:\.0)?)(?: [^\W\d]{1,16})?[.。!:：*\s]{0,6}\n\s*(?![\s\d(*•-]*\d)"
 )
+# "none. there are 3 cats": said first
+_NONE_FIRST = re.compile(r"\W{0,8}(?:0|none|zero|nothing)\W{0,2}[.,;:!—–(](?!\d)")
 # "number_of_birds"
 _KEY = re.compile(r"count|total|number|\bnum|quantity|数量|总数|个数")
 _TOTALS: tuple[Place, ...] = tuple(
@@ -103,6 +105,7 @@ _BESIDE: tuple[Place, ...] = (
 def _plain(text: str) -> str:
     text = _TIME.sub(" ", without_questions(unicodedata.normalize("NFKC", text).casefold()))
     refused = refuses(text)
+    text = without_asides(without_refusals(text))
     text = _NOT_ONE.sub(" none ", text)
     text = _COUPLE.sub("2", _SINGLE.sub("1", re.sub(r"\bno[ -]one\b", "nobody", text)))
     text = with_digits(text.replace("/", " or "), alone=True)
@@ -146,8 +149,10 @@ def stated_count(text: str, thing: str = "") -> int | None:
     alone = first is not None and not any(place[0].search(plain[-48:]) for place in _TOTALS[1:3])
     source = first[1] if first and alone else plain
     asked = [_number_of(thing)] if thing and not labels(plain) else []
+    if _NONE_FIRST.match(plain):
+        return 0
     if asked and re.search(
-        rf"\bno (?:[a-z]{{1,16}}"
+        rf"\b(?:no|none) +(?:[a-z]{{1,16}}"
         rf" )?{re.escape(thing)}(?!.{{0,400}}\d\D{{0,16}}{re.escape(thing)})",
         plain,
     ):

@@ -7,7 +7,7 @@ from pydantic import Field
 from swift_grpo_ext.rewards.contract import Columns, Unscorable, reward
 from swift_grpo_ext.rewards.gold.columns import gold_string
 from swift_grpo_ext.rewards.reading.answer import normalise_short, short_answer
-from swift_grpo_ext.rewards.reading.doubt import without_questions
+from swift_grpo_ext.rewards.reading.doubt import without_questions, without_refusals
 from swift_grpo_ext.rewards.reading.numbers import (
     Quantity,
     quantities,
@@ -63,7 +63,7 @@ def numeric(
         1.0
     """
     gold = _gold_quantity(columns)
-    answer = without_questions(short_answer(completion, fold=False) or "")
+    answer = without_refusals(without_questions(short_answer(completion, fold=False) or ""))
     predicted = stated_quantity(answer)
     if predicted is None:
         return 0.0

@@ -108,7 +108,8 @@ def calls_in(text: str) -> Iterator[tuple[int, dict[str, Json]]]:
             at = argument.end()
             closed = following != ","
             left = left - 1
-        if name in KINDS or (closed and text[: start.start()].strip() == ""):
+        before = text[max(0, start.start() - 4) : start.start()].strip()
+        if name in KINDS or (closed and before[-1:] in ("", "[", ",")):
             yield start.start(), found | _positional(KINDS.get(name, ("", ""))[0], bare)
         start = _CALL.search(text, at)
 

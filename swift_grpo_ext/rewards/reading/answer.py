@@ -13,8 +13,9 @@ import re
 import unicodedata
 from collections.abc import Iterable
 
+from swift_grpo_ext.rewards.reading.doubt import requests_input
 from swift_grpo_ext.rewards.reading.json_text import decoded
-from swift_grpo_ext.rewards.reading.statement import after_label, fold_width
+from swift_grpo_ext.rewards.reading.statement import after_label, fold_width, without_explanation
 from swift_grpo_ext.rewards.reading.words import DIALECTS, WRITING
 
 ANSWER = ("<answer>", "</answer>")
@@ -46,7 +47,7 @@ _COMMAND = re.compile(r"\\(?:text|textbf|textit|textrm|mathrm|mathbf|mathsf|bold
 _MARKED = re.compile(r"\*\*([^*\n]{1,400})\*\*|[\"“「『]([^\"“”「」『』\n]{1,400})[\"”」』]")
 # "The date is 12 March."
 _LED_IN = re.compile(
-    r"(?:the|this|that|it|its)\b(?:['’]s|[^\n.:]{0,60}?\s(?:is|are|was|were|reads|says))[:\s]\s{0,3}([^\n]{1,400})",
+    r"(?:(?=[\u4e00-\u9fff])[^\n:：]{0,30}(?:是|为|写着|显示)[:：]?\s{0,3}|(?:the|this|that|it|its)\b(?:['’]s|[^\n.:]{0,60}?\s(?:is|are|was|were|reads|says))[:\s]\s{0,3})([^\n]{1,400})",
     re.IGNORECASE,
 )
 _ROUNDS = 5
@@ -208,7 +209,7 @@ def json_value(text: str) -> object:
 def short_answer(completion: str, fold: bool = True) -> str | None:
     """The answer as a short value: unboxed, width-folded (NFKC), without Markdown emphasis around it."""
     answer = extract_answer(completion)
-    return None if answer is None else normalise_short(visible(answer), fold)
+    return None if answer is None or requests_input(answer) else normalise_short(visible(answer), fold)
 
 
 def visible(text: str) -> str:
@@ -229,6 +230,6 @@ def normalise_short(text: str, fold: bool = True) -> str:
     bare = text if boxed is None else boxed
     if (value := json_value(bare)) is not None:
         bare = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
-    bare = ends_of(bare)
+    bare = ends_of(without_explanation(bare))
     plain = unicodedata.normalize("NFKC", bare) if fold else bare
     return unwrapped(unwrapped(plain).strip(" \t\r\n*_`$\"'“”‘’「」『』【】"))

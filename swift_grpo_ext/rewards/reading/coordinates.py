@@ -110,7 +110,7 @@ class Written:
 def written_out(text: str, kind: Kind) -> list[Written]:
     """Each box or point of a text, in order."""
     plain = unicodedata.normalize("NFKC", text)
-    if kind != "box" and (bare := _BARE_POINT.fullmatch(plain)):
+    if kind != "box" and (bare := _BARE_POINT.fullmatch(plain.rpartition(":")[2].strip(" *."))):
         return [Written((float(bare[1]), float(bare[2])))]
     found = (
         list(_bins(plain, kind))

@@ -30,8 +30,21 @@ _REFUSED = re.compile(
     r"|as an ai|language model|(?:not have|without|no) (?:the )?access|nobody (?:can|knows)"
     r"|not any (?:image|picture|photo)s?)\b"
     r"|n['’]t (?:any (?:image|picture|photo)|have (?:the )?(?:access|ability))"
-    r"|不知道|不清楚|不确定|不確定|无法|無法|没法|没办法|沒辦法|看不清|看不到图|(?:没有|无|未提供|看不到|未收到)(?:看到)?(?:图片|图像|照片)"
+    r"|不知道|不清楚|不确定|不確定|无法|無法|没法|没办法|沒辦法|看不清|看不到图|(?:没有?|无|未提供|看不到|未收到)(?:看到)?(?:图片|图像|照片)"
     r"(?![中里上内])|图片(?:未|没有?(?:提供|上传|显示))|抱歉|对不起|难以|分からない|わかりません|모르겠",
+    re.IGNORECASE,
+)
+# "please upload the image": who has nothing to look at
+_REQUEST = re.compile(
+    rf"\b(?:please|could you|can you)(?: \w{{1,12}})? (?:upload|provide|share|send|attach|supply)\b"
+    rf"|请(?:您|你)?(?:先)?(?:上传|提供|发送)"
+    rf"|\b(?:upload|provide|attach|share|send me) (?:the|an?|your|it)\b[^.!?\n]{{0,20}}{_SEEN}\b",
+    re.IGNORECASE,
+)
+# "I can't count the 7 people": a refusal with all that it says
+_REFUSING = re.compile(
+    rf"(?:{_REFUSED.pattern})(?:(?!\b(?:but|however|yet|still|though|there (?:are|is)|i (?:count|see|find)"
+    r"|answer)\b|但|不过|有)[^.!?。！？\n]|\.(?=\d))*",
     re.IGNORECASE,
 )
 # "Is it 4.5?": one sentence with the marks that end it
@@ -58,7 +71,7 @@ NEGATED = re.compile(
     r"|nowhere near)\b"
     r"|\w{2,8}n['’]t\b|≠|!=|\\neq?\b|\\not ?=|不是|不等于|并非|不选|不能选|不要|别|除了|除|没有|排除|而不是)"
     r"[\s,:*_\"'“「(\[$]{0,4}(?:(?:be|to|the|an?|exactly|just|only|equal|option|answer|choice|number|quite|really"
-    r"|definitely|choose|pick|select|it|say|that|is|going|want|need|have)\b[\s*\"'(]{0,3}){0,4}\Z",
+    r"|definitely|choose|pick|select|it|say|that|is|going|want|need|have|from|between|at|in)\b[\s*\"'(]{0,3}){0,4}\Z",
     re.IGNORECASE,
 )
 
@@ -67,6 +80,16 @@ def without_questions(text: str) -> str:
     """The text without the sentences that ask, or suppose; empty if there is nothing else."""
     sentences = (part for part in _SENTENCE.findall(text) if not _ASKS.search(part[-40:]))
     return "".join(part for part in sentences if not _HYPOTHETICAL.search(part)).strip()
+
+
+def without_refusals(text: str) -> str:
+    """The text without what a refusal says up to its end, or to a "but"."""
+    return _REFUSING.sub(" ", text)
+
+
+def requests_input(text: str) -> bool:
+    """Whether a text asks for what it is to be about."""
+    return _REQUEST.search(text) is not None
 
 
 def refuses(text: str) -> bool:

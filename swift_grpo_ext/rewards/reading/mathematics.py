@@ -177,6 +177,9 @@ def _tail(text: str) -> str:
         return ""
     places = list(_COPULA.finditer(sentences[-1]))
     said = sentences[-1][places[-1].end() :].strip(" ,*") if places else sentences[-1]
+    last_side = said.rpartition("=")[2]
+    if last_side != said and is_expression(latex(last_side)):
+        said = last_side
     numbers = _ONE_NUMBER.findall(said)
     return said if is_expression(latex(said)) or len(numbers) != 1 else numbers[0]
 

@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from swift_grpo_ext.rewards.reading.doubt import NEGATED
 from swift_grpo_ext.rewards.reading.number_forms import in_one_form
-from swift_grpo_ext.rewards.reading.statement import after_label
+from swift_grpo_ext.rewards.reading.statement import after_label, without_asides
 from swift_grpo_ext.rewards.reading.units import NO_UNIT, Unit, find_unit, per, raised
 from swift_grpo_ext.rewards.reading.words import QUANTITIES, by_word
 
@@ -25,8 +25,8 @@ _COMMAS = r"(?:\d{1,3}(?:,\d{3}){0,8}|\d{1,2}(?:,\d{2}){1,8}),\d{3}(?![\d,])(?:\
 _POINTS_THEN_COMMA = r"\d{1,3}(?:\.\d{3}){1,8},\d{1,18}"
 # "1.234.567"
 _POINTS = r"\d{1,3}(?:\.\d{3}){2,8}(?![\d.])"
-# "0,5"
-_PLAIN = rf"\d{{1,{_MANY}}}(?!\d)(?:[.,]\d{{0,{_MANY}}})?|\.\d{{1,{_MANY}}}"
+# "0,5"; "4.5.6" is no number
+_PLAIN = rf"(?:\d{{1,{_MANY}}}(?!\d)(?:[.,]\d{{1,{_MANY}}})?|\.\d{{1,{_MANY}}})(?!\.?\d)"
 # "x 10^-3"
 _POWER = r"[eE]([-+]?\d{1,3})|\s?(?:×|x|\*|\\times)\s?10\s?(?:\^|\*\*)\s?\{?\s?([-+]?\d{1,3})\s?\}?"
 # "-$": also before digits
@@ -75,8 +75,8 @@ _ASIDE = re.compile(
 )
 # " or maybe "
 _OR = re.compile(
-    r"[^\d.;=]{0,16}(?:\bor\b|或者?)[^\d.;=]{0,24}| ?[-~、] ?|\s?(?:\bto\b|到|至)\s?"
-    r"|[^\d.;=]{0,12}[,.;，。]?\s?(?:it )?(?:maybe|perhaps|possibly|(?:could|might|may)(?: also)? be"
+    r"[.;]?[^\d.;=]{0,16}(?:\bor\b|或者?)[^\d.;=]{0,24}| ?[-~、] ?|\s?(?:\bto\b|到|至)\s?"
+    r"|[^\d.;=]{0,12}[,.;，。]?[^\d.;=]{0,12}(?:maybe|perhaps|possibly|(?:could|might|may)(?: also)? be"
     r"|也许|或许"
     r"|可能)[^\d=]{0,12}",
     re.IGNORECASE,
@@ -88,16 +88,18 @@ _BETWEEN = re.compile(r"\b(?:between|from)\s?[$*]{0,3}\Z|介于\Z")
 
 
 _OF_UNIT = r"(?:\s?[%‰°]|\s?[^\W\d]{1,12})?"  # what may stand between a number and what is said of it
-# What a text does not state: "it is not 12", "12 is wrong", "more than 12", "12 or more".
+# What a text does not state: "it is not 12", "6 of the 12", "12 is wrong", "more than 12", "12 or more".
 _NOT_STATED: tuple[Place, ...] = (
     (NEGATED, ANYTHING),
+    (re.compile(r"\d(?: [a-z]{1,16})? (?:out )?of (?:the|these|those|all|its|their) \Z"), ANYTHING),
     (
         ANYTHING,
         re.compile(
-            rf"{_OF_UNIT}[\s*\"')]{{0,4}}(?:不对|不正确|是?错|(?:is|are|was)n['’]t |(?:is|are|was|seems)"
+            rf"{_OF_UNIT}[\s*\"')]{{0,4}}(?:, which )?(?:不对|不正确|是?错|(?:is|are|was)n['’]t "
+            r"|(?:is|are|was|seems)"
             rf" (?:(?:the |an? )?(?:wrong"
             r"|incorrect|false)|not"
-            r"|too )|would be (?:wrong|incorrect|false))"
+            r"|too )|would be (?:wrong|incorrect|false)|can(?:not|['’]t| not) be )"
         ),
     ),
     (
@@ -181,6 +183,7 @@ def stated_quantity(text: str, first: Sequence[Place] = (), never: Sequence[Plac
 
     None if it states no number, denies it ("not 5") or leaves it open ("4.5 or 5").
     """
+    text = without_asides(text)
     plain, found = _meant(text, never)
     label, in_label = _meant(after_label(text), never)
     chosen = [index for place in first for index in _in_place(plain, found, place)[-1:]]

@@ -86,6 +86,7 @@ _ECHOED = re.compile(
     r"\b(?:options|choices)(?: given| listed| shown)? include\b[^\n]*"
     r"|\b([A-Z]) or (?:not \1|whatever|something)\b"
     r"|\b(?:wrong|incorrect|false) (?:answer|option|choice)s? (?:is|are|would be)\b[^.\n]{0,40}"
+    r"|(?<![^\n])[^\n✓✔✅]*(?:[✗✘❌]|[:：–—-]\W{0,4}(?:incorrect|wrong|false|错误|不正确|不符合?)\W{0,4}(?=\n|\Z))[^\n]*"
     r"|(?<![A-Za-z])[A-Z]\s?(?:[✗✘❌×]|\((?:wrong|incorrect|false|no)\)|(?:→|[:：] ?)\s?no\W{0,3}(?=\n|\Z))",
     re.IGNORECASE,
 )
@@ -93,8 +94,7 @@ _ECHOED = re.compile(
 _BETWEEN = re.compile(r"\s{0,4}(?:,\s?and\b|[,;、&\n]|\band\b|和|及)\s{0,4}")
 # Formulas in options, as people type them.
 _TYPED = (
-    (re.compile(r"\\[dt]?frac\s?\{([^{}]{1,40})\}\s?\{([^{}]{1,40})\}"), r"\1/\2"),
-    (re.compile(r"\\[dt]?frac\s?(\d)(\d)"), r"\1/\2"),
+    (re.compile(r"\\[dt]?frac\s?(?:\{([^{}]{1,40})\}\s?\{([^{}]{1,40})\}|(\d)(\d))"), r"\1\3/\2\4"),
     (re.compile(r"\\sqrt\s?\{([^{}]{1,40})\}"), r"√\1"),
     (re.compile(r"\s?\^?\{?\s?\\(?:circ|degree)s?\b\s?\}?|\s?\bdegrees?\b"), "°"),
     (re.compile(r"\\(?:text|mathrm|mathbf|textbf)\s?\{([^{}]{0,80})\}"), r"\1"),
@@ -128,6 +128,10 @@ _CAPITAL = re.compile(
 )
 
 
+# "reading"
+_WORD = re.compile(r"[a-z0-9]{2,24}")
+# "is not"
+_DENYING = re.compile(r"\b(?:not?|neither|nor|none|never|cannot|without)\b|n['’]t\b", re.IGNORECASE)
 _ARTICLE = re.compile(r"\A(?:an?|the) (?!and\b|or\b)(?=\w{3})")
 
 
@@ -144,7 +148,7 @@ def parse_choice(text: str, options: Options, plainly: bool = False) -> Letters:
     alone = _bare(text, options, known)
     if not plainly and alone is None:
         text = _without_rejected(without_questions(text), options).strip()
-    readers = (_bare, _stated, _led_by, *(() if plainly else (_implied, _named)))
+    readers = (_bare, _stated, _led_by, *(() if plainly else (_implied, _named, _described)))
     for said in [text] if plainly else taken_back(text):
         for read in readers:
             if said and (found := read(said, options, known)) is not None:
@@ -274,6 +278,16 @@ def _named(text: str, options: Options, known: Letters) -> Letters | None:
                 named.add(letter)
                 rest = rest.replace(option, "\0" * len(option))
     return frozenset(named) or None
+
+
+def _described(text: str, options: Options, known: Letters) -> Letters | None:
+    """The one option all of whose own words stand in the answer, which has no own word of another."""
+    said = set(_WORD.findall(text.casefold()))
+    words = {letter: set(_WORD.findall(option)) for letter, option in options.items()}
+    shared = set.intersection(*words.values()) if words else said
+    touched = [letter for letter, of in words.items() if (of - shared) & said]
+    denied = _DENYING.search(text)
+    return frozenset(touched) if len(touched) == 1 and words[touched[0]] <= said and not denied else None
 
 
 def _whole(text: str, start: int, option: str) -> bool:

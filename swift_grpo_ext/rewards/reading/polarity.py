@@ -29,7 +29,7 @@ _JUDGED = re.compile(
     r"( not|n't|n’t)?"
     r"(?: indeed| clearly| therefore| actually| completely| entirely| thus)?\W{1,4}"
     r"(?:(true|correct|accurate|valid|supported|right(?! (?:next|behind|there|in|on|at|of|side|hand"
-    r"|above|below|under|now|beside)\b))|false|incorrect|wrong|inaccurate|untrue|invalid|not)\b"
+    r"|above|below|under|now|beside)\b))|(?:false|incorrect|wrong|inaccurate|untrue|invalid)\b|not\W*\Z)"
     r"|(?:说法|陈述|描述|判断|命题|论断|这句话|观点|结论)(?:应该|应)?(?:是|为)?(?:(正确|对|真|成立|属实)"
     r"|错|不正确|不对|假|不成立|不属实)"
 )
@@ -41,11 +41,10 @@ _SKIPPED = re.compile(
 )
 
 
-_CLOSING = re.compile(
-    r"(?:\b(?:so|thus|therefore|hence|then|and so)|所以|因此|故|综上)[\s,，:*]{0,4}"
-    rf"({_ANY})[\s*.。!\"”]{{0,6}}\Z"
+_ASIDE = re.compile(
+    rf"(?:^|[,，.。:;!—–\n]|\b(?:so|thus|therefore|hence|then)\b|所以|因此|故|综上)[\s*_,，:]{{0,4}}({_ANY})[\s*_]{{0,4}}"
+    r"(?=[,，.。:;!—–\n]|\Z)"
 )
-_ASIDE = re.compile(rf"(?:^|[,，.。:;!—–\n])[\s*_]{{0,4}}({_ANY})[\s*_]{{0,4}}(?=[,，.。:;!—–\n]|\Z)")
 
 
 _EXISTS = re.compile(
@@ -62,7 +61,7 @@ _NEGATED = re.compile(
     r"|includes?"
     r"|depicts?) no(?! doubt)\b|nothing (?:like|of|in|is)|no (?:such )?(?:visible|sign|evidence"
     r"|indication))\b"
-    r"|没有|不存在|不是|并非|并不|看不到|不能|ありません|いません|ない。|없습니다|아닙니다"
+    r"|没(?!错|问题)|不(?![仅过同少错久断管论只但得])|并非|ありません|いません|ない。|없습니다|아닙니다"
 )
 
 
@@ -105,6 +104,7 @@ _DENIED = re.compile(r"\b(?:is|are|was|say)(?:n['’]t| not) (?:an? )?(?:yes|no)
 _CONCEDED = re.compile(r",?\s?\b(?:although|though|even though|even if)\b[^,.;\n]*|,?虽然[^，,。\n]*")
 _NEITHER = re.compile(
     r"(?:it is |it's )?either yes or no|neither(?: yes)?(?: nor no)?\W*\Z|it depends|not (?:a )?yes\b"
+    r"|(?:yes|no),? (?:if|when)\b[^.\n]{0,200}\b(?:yes|no)\b"
 )
 
 
@@ -170,8 +170,6 @@ def _stated(plain: str) -> list[Statement[bool | None]]:
         found += [(*label.span(), polarity) for polarity in leading]
     for judged in _JUDGED.finditer(plain):
         found.append((*judged.span(), bool(judged[2] or judged[3]) is not bool(judged[1])))
-    if closing := _CLOSING.search(plain):
-        found.append((*closing.span(), _POLARITY[closing[1]]))
     return found
 
 

@@ -6,6 +6,7 @@ import unicodedata
 from typing import TypeAlias
 
 from swift_grpo_ext.rewards.reading.answer import last_fenced
+from swift_grpo_ext.rewards.reading.doubt import NEGATED
 from swift_grpo_ext.rewards.reading.json_text import Json
 from swift_grpo_ext.rewards.reading.words import SPANS
 
@@ -68,12 +69,16 @@ def parse_spans(text: str) -> list[Span]:
     plain = unicodedata.normalize("NFKC", text).translate(_BETWEEN_DIGITS)
     if (found := _from_json(plain)) is None:
         plain = _in_seconds(_SUBTITLE.sub(r"\1.\2", plain))
-        paired = [time for pair in _PAIRS.finditer(plain) for time in pair.groups()[::2] if time]
-        found = [float(time) for time in paired] or _times(plain)
+        pairs = [*_PAIRS.finditer(plain)]
+        stated = [
+            pair for pair in pairs if not NEGATED.search(plain[max(0, pair.start() - 48) : pair.start()])
+        ]
+        paired = [time for pair in stated for time in pair.groups()[::2] if time]
+        found = [float(time) for time in paired] if pairs else _times(plain)
     if len(found) % 2:
         return []
-    pairs = zip(found[::2], found[1::2], strict=True)
-    return [(start, end) for start, end in pairs if start < end <= MAX_SECONDS]
+    spans = zip(found[::2], found[1::2], strict=True)
+    return [(start, end) for start, end in spans if start < end <= MAX_SECONDS]
 
 
 def _in_seconds(text: str) -> str:

@@ -23,22 +23,29 @@ _UP_TO = re.compile(r"(?:到|至|或|[~～-])[一二两三四五六七八九十]
 _CHINESE = re.compile(
     r"(?<![第十百千万亿零一二三四五六七八九\d])[零〇一二两兩三四五六七八九十百千万萬亿億]{1,24}(?!\d)"
 )
-_PERCENT = re.compile(
-    r"百分之([零〇一二两三四五六七八九十百\d]{1,12})(?:[.点]([零〇一二两三四五六七八九\d]{1,9}))?"
-)
+_DIGIT = "零〇一二两三四五六七八九"
+_NUMERAL = rf"[{_DIGIT}十百\d]{{1,12}}(?:[.点][{_DIGIT}\d]{{1,9}})?"
+# 百分之二十点五, 四分之一
+_PARTS = re.compile(rf"(百|[{_DIGIT}十]{{1,4}})分之({_NUMERAL})")
+# 三点五, but no time of the day
+_DECIMAL = re.compile(rf"[{_DIGIT}十百]{{1,8}}点[{_DIGIT}]{{1,9}}(?![钟整十分])")
 
 
 def with_digits(text: str, alone: bool = False) -> str:
     """The text with spelled numbers in digits: "three hundred", 百分之二十; "one" only with `alone`."""
-    text = _PERCENT.sub(_percentage, text)
+    text = _DECIMAL.sub(lambda numeral: _numeral(numeral[0]), _PARTS.sub(_share, text))
     text = re.sub(r"(?:零下|负)(?=[\d零一二两三四五六七八九十百])", "-", text)
     text = _CHINESE.sub(lambda run: _chinese_run(run, text), text)
     return _ENGLISH.sub(lambda words: _english_run(words, text, alone), text)
 
 
-def _percentage(part: re.Match[str]) -> str:
-    decimals = f".{''.join(map(str, _han_values(part[2])))}" if part[2] else ""
-    return f"{spelled(_han_values(part[1]))}{decimals}%"
+def _share(part: re.Match[str]) -> str:
+    return f"{_numeral(part[2])}%" if part[1] == "百" else f"{_numeral(part[2])}/{_numeral(part[1])}"
+
+
+def _numeral(text: str) -> str:
+    whole, _, decimals = text.replace(".", "点").partition("点")
+    return f"{spelled(_han_values(whole))}.{''.join(map(str, _han_values(decimals)))}".rstrip(".")
 
 
 def _han_values(text: str) -> list[int]:

@@ -7,6 +7,20 @@ T = TypeVar("T")
 # Start and end of the words that announce an answer, and what they announce.
 Statement: TypeAlias = tuple[int, int, T]
 
+# "12 (18 less 6)", "5, up from 4": what is said beside a number
+_ASIDE = re.compile(
+    r"(?<![A-Za-z0-9_\\\]}])[(（](?![=≈~]"
+    r"|[^()（）]{0,16}(?:i\.e|that is|about|or|maybe|perhaps|possibly|可能|或)\b)"
+    r"(?=[^()（）]{0,200}[^\W\d_])[^()（）\n]{1,200}[)）]"
+    r"|(?<=\w),? (?:(?:up|down) from|compared (?:to|with)|versus|vs\b)(?:[^.!?;\n]|\.(?=\d))*",
+    re.IGNORECASE,
+)
+# "\n**Explanation:** it has 3 rows": a heading behind which no answer is given
+_EXPLANATION = re.compile(
+    r"(?<=\S)\s*\n[\s#*_-]*(?:explanation|reasoning|reason|rationale|justification|note|解释|理由|说明|解析|原因)"
+    r"[*_]*\s?[:：\n]",
+    re.IGNORECASE,
+)
 _WIDTHS = {code: code - 0xFEE0 for code in range(0xFF01, 0xFF5F)} | {0x3000: 0x20}
 
 # What an answer is called: where words are set apart by spaces, and where they are not.
@@ -32,7 +46,7 @@ UNSURE = re.compile(
     r"|(?:cannot|can't|can’t|could not|couldn't|unable to|impossible to|difficult to) (?:be )?"
     r"(?:tell|say|know|determined?|decided?|see (?:if|whether))"
     r"|(?:don't|do not) know|maybe|perhaps|might|may be|could be|possibly)\b"
-    r"|不确定|不確定|不清楚|不知道|无法|無法|难以|可能|也许|或许|分からない|わかりません|모르겠",
+    r"|不一定|不好说|[说看分]不[清出]|不确定|不確定|不清楚|不知道|无法|無法|难以|可能|也许|或许|分からない|わかりません|모르겠",
     re.IGNORECASE,
 )
 """Words of somebody who does not commit to an answer."""
@@ -78,6 +92,20 @@ def after_label(text: str) -> str:
         if rest.startswith(mark) and rest.count(mark) % 2:
             return rest[len(mark) :].strip()
     return rest.strip()
+
+
+def without_asides(text: str) -> str:
+    """The text without what it says beside its numbers, if a number is left: "12 (of 18)", "up from 9"."""
+    rest = _ASIDE.sub(" ", text)
+    return rest if re.search(r"\d", rest) else text
+
+
+def without_explanation(text: str) -> str:
+    """The text up to the heading of an explanation, unless an answer is announced below it."""
+    heading = _EXPLANATION.search(text)
+    if heading is None or labels(text[heading.start() :]):
+        return text
+    return text[: heading.start()]
 
 
 def last_statement(found: list[Statement[T]], text: str, contradiction: T) -> T:
