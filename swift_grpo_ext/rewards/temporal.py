@@ -5,6 +5,7 @@ from collections.abc import Iterable
 
 from swift_grpo_ext.rewards.contract import Columns, Unscorable, reward
 from swift_grpo_ext.rewards.gold.columns import as_text, gold_value
+from swift_grpo_ext.rewards.gold.times import invented_times
 from swift_grpo_ext.rewards.reading.answer import extract_answer
 from swift_grpo_ext.rewards.reading.spans import Span, parse_spans
 
@@ -45,7 +46,8 @@ def temporal_iou(completion: str, columns: Columns) -> float:
     Gold: ``solution`` (or ``timestamp``, ``timestamps``, ``answer``): one span or several, as numbers in
         seconds or as text with seconds, clock times, or hours, minutes and seconds with their units.
     Raises:
-        Unscorable: No gold, or a gold without any span from an earlier to a later time.
+        Unscorable: No gold, a gold without any span from an earlier to a later time, or a video of frames
+            whose times in the prompt are not those of the clip.
     Rises with: The shared time, relative to the time in either.
     Gaming:
         - One span over the whole video: its IoU is the gold's share of it (test_the_whole_video).
@@ -58,5 +60,7 @@ def temporal_iou(completion: str, columns: Columns) -> float:
         0.5
     """
     gold = _gold_spans(columns)
+    if invented := invented_times(columns):
+        raise Unscorable(invented)
     answer = extract_answer(completion)
     return span_iou(parse_spans(answer), gold) if answer else 0.0

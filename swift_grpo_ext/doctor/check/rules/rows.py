@@ -12,6 +12,7 @@ from swift_grpo_ext.doctor.check.rows import Sample
 from swift_grpo_ext.doctor.check.rules.table import grpo_anywhere, table
 from swift_grpo_ext.doctor.check.run import Run
 from swift_grpo_ext.findings import ERROR, NOTE, WARNING, Problem
+from swift_grpo_ext.rewards.gold.times import invented_times
 
 rule = partial(table.rule, scope=grpo_anywhere)
 RowLook = Callable[[Run, Sample], Iterator[Problem]]
@@ -139,6 +140,21 @@ def _image(_run: Run, sample: Sample) -> Iterator[Problem]:
     for medium in chain(*sample.media.values()):
         if medium.fault:
             yield Problem(medium.fault, sample.where, medium.fix or "fix or drop the row")
+
+
+@rule(
+    "row-times",
+    WARNING,
+    symptoms=(
+        "times of a video given as frames are off by a factor in every answer",
+        "ext_temporal_iou scores none of the completions",
+    ),
+    cause="Of a list of frames ms-swift takes two a second, whatever the clip had.",
+)
+@of_rows
+def _times(run: Run, sample: Sample) -> Iterator[Problem]:
+    if what := invented_times(sample.columns, run.environ):
+        yield Problem(what, sample.where, "FPS=<frames a second> before the command")
 
 
 @rule(
