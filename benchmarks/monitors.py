@@ -160,7 +160,7 @@ def made_up_claims(trainer: Any) -> list[Any]:
     def note(samples: Any, outputs: Any) -> Any:
         for sample, output in zip(samples, outputs, strict=True):
             tokens = output.response.choices[0].token_ids
-            sample.claim = Claim((), tokens, [-1.0] * len(tokens))
+            sample.claims = (Claim((), tokens, [-1.0] * len(tokens)),)
         newest[:] = samples
         return samples
 

@@ -220,6 +220,18 @@ _ALL = (
         patch="F30-broken-line",
     ),
     Defect(
+        "F32",
+        "vLLM keeps the features of images over a weight sync, and ms-swift drops them from 0.16 on only: "
+        "with a vision tower that is trained, rollouts see images that come again as an older tower did",
+        {**_ANY_HOST, "vllm": "<0.16"},
+        "vLLM 0.16 or newer, or --freeze_vit true --freeze_aligner true",
+        (
+            "https://github.com/vllm-project/vllm/issues/44910",
+            "https://github.com/huggingface/trl/issues/7198",
+            f"{SWIFT}/pull/9295",
+        ),
+    ),
+    Defect(
         "unscored",
         "under Megatron a completion that no reward scored counts as one of 0, and is pushed away from",
         _ANY_HOST,

@@ -202,6 +202,9 @@ class GRPOTrainer(HostGRPOTrainer):
         with self.monitors.phase("weight_sync"):
             super()._move_model_to_vllm(*args, **kwargs)
 
+    def _rollout(self, samples: list[VisionSample | RolloutInferRequest], *args: Any) -> list[RolloutOutput]:
+        return self.engine_check.turn(samples, partial(super()._rollout, samples, *args))
+
     def _get_request_config(self) -> RequestConfig:
         return self.held_out.greedy(self.rollout.seeded(super()._get_request_config()))
 

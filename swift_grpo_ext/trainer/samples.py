@@ -17,12 +17,16 @@ from swift_grpo_ext.ms_swift.shared import GRPOSample
 
 @dataclass(frozen=True)
 class Claim:
-    """What an engine said of one completion."""
+    """What an engine said of one turn of a completion."""
 
-    prompt: Sequence[int]  # token ids of the prompt that it saw; empty if it does not tell
+    prompt: Sequence[
+        int
+    ]  # token ids that it sampled after, earlier turns among them; empty if it does not tell
     tokens: Sequence[int]  # ids that it sampled
     logps: Sequence[float]  # their log-probs, in nats; the last ones may be missing
-    sizes: Sequence[Sequence[int]] = ()  # (width, height) of each image seen; empty if it does not tell
+    sizes: Sequence[Sequence[int]] | None = (
+        None  # (width, height) of each image seen; None if it does not tell
+    )
 
 
 @dataclass
@@ -32,7 +36,8 @@ class VisionSample(GRPOSample):
     prompt_key: str = ""  # equal for samples of the same prompt, images included
     held_placeholder: bool = False  # the engine answered with image placeholders, which have been cut away
     kept: bool = True  # the completion takes part in the update
-    claim: Claim | None = None  # what the engine said of it; None of several turns, and where nobody asks
+    row_label: str = ""  # what messages of the engine check call its row
+    claims: tuple[Claim, ...] = ()  # what the engine said of each turn; empty where nobody asks
 
     @classmethod
     def from_row(cls, row: Mapping[str, object]) -> VisionSample:

@@ -48,6 +48,8 @@ class RolloutFacts:
 # What may be wrong between rollout engine and trainer: rules of the monitors.
 PROMPT = "engine-prompt"
 WEIGHTS = "engine-weights"
+POSITIONS = "engine-positions"
+PIXELS = "engine-pixels"
 SAMPLING = "engine-sampling"
 NUMERICS = "engine-numerics"
 
@@ -62,6 +64,7 @@ class EngineRecord:
     rule: str = ""  # id of the fault, if there is one
     text: str = ""  # the fault with its cause
     note: str = ""  # what is worth knowing and may be meant so
+    worst: str = ""  # the turns that differ most, in words
 
 
 @dataclass(frozen=True)

@@ -79,12 +79,17 @@ def _no_advantage(steps: Steps, run: RunFacts) -> str:
     return f"no completion had an advantage for {_number(steps)}, only {movers} move the parameters: {reason}"
 
 
-@_rule(records.NUMERICS, Severity.WARNING, 0, lambda step, run: step.engine.rule == records.NUMERICS)
-@_rule(records.SAMPLING, Severity.ERROR, 0, lambda step, run: step.engine.rule == records.SAMPLING)
-@_rule(records.WEIGHTS, Severity.ERROR, 0, lambda step, run: step.engine.rule == records.WEIGHTS)
-@_rule(records.PROMPT, Severity.ERROR, 0, lambda step, run: step.engine.rule == records.PROMPT)
 def _disagrees(steps: Steps, _run: RunFacts) -> str:
     return steps[-1].engine.text
+
+
+def _is_faulty(rule: str) -> Holds:
+    return lambda step, _run: step.engine.rule == rule
+
+
+for _fault in (records.PROMPT, records.WEIGHTS, records.POSITIONS, records.PIXELS, records.SAMPLING):
+    _rule(_fault, Severity.ERROR, 0, _is_faulty(_fault))(_disagrees)
+_rule(records.NUMERICS, Severity.WARNING, 0, _is_faulty(records.NUMERICS))(_disagrees)
 
 
 @_rule("lost-micro-batches", Severity.WARNING, 1, lambda step, run: causes.loses_micro_batches(run))

@@ -278,3 +278,14 @@ def test_every_rule_has_symptom_and_cause_and_its_own_name():
         "unknown-reward"
     ] * 2  # by its name, and when tried
     assert all(rule.symptoms and rule.cause for rule in table.rules)
+
+
+@pytest.mark.parametrize(
+    ("version", "frozen", "stale"),
+    [("0.15.1", False, True), ("0.16.0", False, False), ("0.15.1", True, False)],
+)
+def test_features_of_a_trained_tower_are_stale_with_an_old_vllm(version, frozen, stale):
+    values = {"use_vllm": True, "freeze_vit": frozen, "freeze_aligner": True, "external_plugins": []}
+    run = Facts(Arguments(values, frozenset()), versions={"vllm": version})
+    look = next(rule for rule in table.rules if rule.id == "stale-image-features")
+    assert bool(list(look.findings(run))) == stale

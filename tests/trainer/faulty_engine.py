@@ -7,6 +7,7 @@ import os
 from contextlib import contextmanager, nullcontext
 from copy import deepcopy
 from dataclasses import replace
+from weakref import WeakKeyDictionary
 
 import torch
 from PIL import Image
@@ -17,7 +18,7 @@ from swift_grpo_ext.trainer.engine.recorder import Recorder
 
 infer = TransformersEngine.infer
 of_row = Recorder.of_row
-first_weights = {}
+first_weights = WeakKeyDictionary()  # of each run's engine
 
 
 @contextmanager
@@ -34,11 +35,16 @@ def weights(model, values):
                 parameter.copy_(kept[name])
 
 
+def first_of(engine):
+    if engine not in first_weights:
+        first_weights[engine] = {n: p.detach().clone() for n, p in engine.model.named_parameters()}
+    return first_weights[engine]
+
+
 def never_synced(engine):
     """Always with the weights of the first rollout."""
-    if not first_weights:
-        first_weights.update({n: p.detach().clone() for n, p in engine.model.named_parameters()})
-    return weights(engine.model, lambda name, parameter: first_weights[name])
+    first = first_of(engine)
+    return weights(engine.model, lambda name, parameter: first[name])
 
 
 def other_checkpoint(engine):
@@ -54,11 +60,43 @@ def thinking(engine):
     return swapped(engine.template, "response_prefix", "<think>\n")
 
 
+@contextmanager
+def without_rows(engine):
+    """Height and width of M-RoPE are those of time: the fault of a fused kernel (slime#2336)."""
+
+    def keep_time(module, args, kwargs):
+        states, positions = args
+        return (states, positions[:1].repeat(3, 1, 1)), kwargs
+
+    rotary = next(m for n, m in engine.model.named_modules() if n.endswith("language_model.rotary_emb"))
+    hook = rotary.register_forward_pre_hook(keep_time, with_kwargs=True)
+    try:
+        yield
+    finally:
+        hook.remove()
+
+
+def old_tower(engine):
+    """The features of images are those of the first rollout."""
+    first = first_of(engine)
+    return weights(engine.model, lambda name, parameter: first[name] if ".visual." in name else parameter)
+
+
 CONTEXTS = {
+    "rows of M-RoPE": without_rows,
+    "old tower": old_tower,
     "thinking": thinking,
     "never synced": never_synced,
     "other checkpoint": other_checkpoint,
     "without adapters": without_adapters,
+}
+
+
+PICTURES = {
+    "channels": lambda picture: Image.merge("RGB", picture.split()[::-1]),
+    "filter": lambda picture: picture.resize(
+        (112, 84), Image.Resampling.NEAREST
+    ),  # as large as the trainer's
 }
 
 
@@ -67,6 +105,25 @@ DRAWN = {
     "top_p": {"top_p": 0.5},
     "unfiltered": {"top_p": 1.0, "top_k": 10**6},
 }
+
+
+def in_later_turns(request, fault):
+    """What a server makes of a request whose history it has."""
+    if not any(turn["role"] == "assistant" for turn in request.messages):
+        return request
+    *_, last = request.messages
+    if fault == "another question":
+        last["content"] = last["content"].replace("this", "that")
+    elif fault == "image lost":
+        last["content"] = last["content"].replace("<image>", "")
+        request.images = request.images[:1]
+        for turn in request.messages[1:-1]:
+            if turn["role"] == "user":
+                turn["content"] = turn["content"].replace("<image>", "")
+    elif fault == "image added":
+        last["content"] = f"<image>{last['content']}"
+        request.images = [*request.images, request.images[-1]]
+    return request
 
 
 def faulty(self, infer_requests, request_config=None, **kwargs):
@@ -79,10 +136,15 @@ def faulty(self, infer_requests, request_config=None, **kwargs):
         for request in infer_requests:
             kept = [turn for turn in request.messages if turn["role"] != "system"]
             request.messages = [{"role": "system", "content": "Answer in verse."}, *kept]
+    if fault in PICTURES:
+        infer_requests = deepcopy(infer_requests)
+        for request in infer_requests:
+            request.images = [PICTURES[fault](Image.open(path).convert("RGB")) for path in request.images]
     if fault == "pixels":  # of a server with other limits
         infer_requests = deepcopy(infer_requests)
         for request in infer_requests:
             request.images = [Image.open(path).resize((140, 140)) for path in request.images]
+    infer_requests = [in_later_turns(deepcopy(request), fault) for request in infer_requests]
     with CONTEXTS.get(fault, lambda engine: nullcontext())(self):
         return infer(self, infer_requests, request_config, **kwargs)
 

@@ -208,7 +208,7 @@ def test_prompts_whose_pixels_do_not_stack_are_scored_one_by_one(name, shared_fo
         checks.append(check)
         for sample, output in zip(samples, outputs, strict=True):
             tokens = output.response.choices[0].token_ids
-            sample.claim = Claim((), tokens, [-1.0] * len(tokens))
+            sample.claims = (Claim((), tokens, [-1.0] * len(tokens)),)
         return samples
 
     monkeypatch.setattr(check.EngineCheck, "note", claim)

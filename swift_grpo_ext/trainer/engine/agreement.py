@@ -8,12 +8,27 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from swift_grpo_ext.watch.records import NUMERICS, PROMPT, SAMPLING, WEIGHTS, EngineRecord
+from swift_grpo_ext.defects import DEFECTS
+from swift_grpo_ext.trainer.engine.turns import EARLY
+from swift_grpo_ext.watch.records import (
+    NUMERICS,
+    PIXELS,
+    POSITIONS,
+    PROMPT,
+    SAMPLING,
+    WEIGHTS,
+    EngineRecord,
+)
 
 RAW = "raw"
 UNFILTERED = "unfiltered"
 NO_ADAPTERS = "without adapters"
 REFERENCE = "reference"
+TOWER = "reference's vision tower"
+ONE_PLACE = "images at one place"
+COUNTED = "positions counted"
+CHANNELS = "channels swapped"
+FILTERS = "filter"  # such a hypothesis has the filter's name: ``filter nearest``
 SETTINGS = ("temperature", "top_p", "top_k")  # such a hypothesis has its value: ``temperature 0.3``
 
 FULL_PRECISION = 1.002
@@ -26,9 +41,9 @@ _GROWN = 4.0  # ... or so many times what it was when it agreed: kernels do not 
 _BETTER = 0.25  # another hypothesis must explain all but this share of the distance
 _RESTART = "restart server and run, and look at the server's log for the sync"
 _MOSTLY = 0.5
+_WORST = 3  # turns that a report lists
 _LARGEST = 20.0  # nats: exp of more says no more
 _NO_LAG = 10  # steps after which rollouts one step behind are no reason for the weights of the beginning
-EARLY = 8  # tokens of a completion that count as its beginning
 
 
 @dataclass(frozen=True)
@@ -63,6 +78,25 @@ def distance(engine: Sequence[float], trainer: Sequence[float]) -> Distance:
 
 
 @dataclass(frozen=True)
+class TurnFigures:
+    """How far apart engine and trainer are in one turn of a completion."""
+
+    row: str  # its name, with its image
+    turn: int  # counted from 1
+    tokens: int  # that were sampled in it
+    images: str  # sizes of the images so far, in pixels: ``448 x 336``; empty if not known
+    distance: Distance
+    worst: str  # the token that differs most, in words
+
+    def __str__(self) -> str:
+        images = f", image {self.images}" if self.images else ""
+        return (
+            f"{self.row}, turn {self.turn}, {self.tokens} tokens{images}: mean |d| {self.distance.mean:.2g} "
+            f"nats, most at {self.worst}"
+        )
+
+
+@dataclass(frozen=True)
 class Agreement:
     """One check of an engine, over all ranks or those that are apart.
 
@@ -77,7 +111,9 @@ class Agreement:
     trainer_logp: float = 0.0
     garbage: float = 0.0  # share of completions that are noise: repeats, unknown tokens, all cut off
     prompt: str = ""  # how the prompts differ, in words
+    history: str = ""  # which turns were sampled from another history than is trained on, in words
     first_gap: str = ""  # where the first large difference is, in words
+    turns: tuple[TurnFigures, ...] = ()  # that were compared, the most different first
     ranks: str = ""  # which ranks these are, in words; empty for all
 
     @property
@@ -109,7 +145,10 @@ def judge(now: Agreement, before: Sequence[Agreement], engine: EngineFacts) -> E
     """What a check shows after earlier ones, and what is wrong between engine and trainer: cause and cure."""
     all = now.all
     name = f"{engine.name}{now.ranks}"
-    figures = EngineRecord(all.mean_ratio, all.mean, all.largest) if all.tokens else EngineRecord()
+    worst = "; ".join(map(str, now.turns[:_WORST]))
+    figures = (
+        EngineRecord(all.mean_ratio, all.mean, all.largest, worst=worst) if all.tokens else EngineRecord()
+    )
     if now.prompt:
         return replace(figures, rule=PROMPT, text=f"{name} got another prompt than the trainer: {now.prompt}")
     rule = ""
@@ -120,9 +159,11 @@ def judge(now: Agreement, before: Sequence[Agreement], engine: EngineFacts) -> E
         if engine.lags and before and rule != SAMPLING and not never:
             rule = ""  # other weights are what was asked for
     if not rule:
-        return replace(figures, note=_noise(now, disagree=False).removeprefix("; "))
+        noise = _noise(now, disagree=False).removeprefix("; ")
+        return replace(figures, note="; ".join(filter(None, (noise, now.history))))
     size = f"mean |d| {all.mean:.2g} nats, mean exp|d| {all.mean_ratio:.3g}"
-    words = f"{cause}{_noise(now, rule != SAMPLING)}{now.first_gap and f'; {now.first_gap}'}"
+    where = now.first_gap or next((f"most in {turn}" for turn in now.turns), "")
+    words = f"{cause}{_noise(now, rule != SAMPLING)}{where and f'; {where}'}"
     text = f"{name} and trainer disagree on sampled tokens ({size}): {words}"
     return replace(figures, rule=rule, text=text)
 
@@ -180,6 +221,27 @@ _CAUSES = {
         f"has been restarted; {_RESTART}",
     ),
 }
+_M_ROPE = "the positions of images differ (M-RoPE), pixels and weights do not: the engine"
+_PIXELS = "the pixels of images differ, positions and weights do not: they"
+_CAUSES |= {
+    ONE_PLACE: (
+        POSITIONS,
+        f"{_M_ROPE} drops the rows of height and width, so boxes and points are off; another version of it",
+    ),
+    COUNTED: (
+        POSITIONS,
+        f"{_M_ROPE} counts through images as through text (another model class, or --hf_overrides)",
+    ),
+    CHANNELS: (
+        PIXELS,
+        f"{_PIXELS} are in another order of colours there: red and blue are swapped (BGR)",
+    ),
+    TOWER: (
+        WEIGHTS,
+        "its images are those of the vision tower that training started from: the sync leaves the tower out, "
+        f"or the engine keeps features of images over it ({DEFECTS['F32'].reports[0]}); {DEFECTS['F32'].fix}",
+    ),
+}
 _NEVER = (_CAUSES[NO_ADAPTERS], _CAUSES[REFERENCE])
 
 
@@ -187,6 +249,11 @@ def _explained(hypothesis: str, engine: EngineFacts) -> tuple[str, str]:
     if hypothesis in _CAUSES:
         return _CAUSES[hypothesis]
     setting, value = hypothesis.split()
+    if setting == FILTERS:
+        return PIXELS, (
+            f"{_PIXELS} are resized with another filter there: {value}, which is not the trainer's "
+            "(another image processor: use_fast, or resample in preprocessor_config.json)"
+        )
     raw = ", or reports log-probs before temperature (raw_logprobs)" if hypothesis == "temperature 1" else ""
     of_trainer = f"{engine.configured[setting]:g}" if setting in engine.configured else "another"
     return SAMPLING, f"it samples at {setting} {value}{raw}, the trainer at {of_trainer}: --{setting}"

@@ -1,15 +1,17 @@
 """When the rollout engine is checked, by which completions, and what becomes of it over ranks."""
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
+from itertools import compress, islice, zip_longest
 from typing import TypeVar
 
 from accelerate.utils import gather_object
 
 from swift_grpo_ext.group.logps import Sampling
 from swift_grpo_ext.models.families import family_of
-from swift_grpo_ext.ms_swift.shared import ChatCompletionResponseChoice, RolloutOutput
+from swift_grpo_ext.ms_swift.shared import RolloutInferRequest, RolloutOutput
 from swift_grpo_ext.swap import swapped
 from swift_grpo_ext.trainer.distributed import all_ranks_are_here, gathers_parameters
 from swift_grpo_ext.trainer.engine.agreement import SETTINGS, Agreement, Distance, EngineFacts, judge
@@ -18,7 +20,7 @@ from swift_grpo_ext.trainer.engine.recorder import RECORDER, Recorder
 from swift_grpo_ext.trainer.host import Host, base_model, once_of_run
 from swift_grpo_ext.trainer.samples import Claim, VisionSample
 from swift_grpo_ext.watch.guard import watches
-from swift_grpo_ext.watch.records import EngineRecord, is_garbage
+from swift_grpo_ext.watch.records import EngineRecord, is_garbage, row_name
 
 T = TypeVar("T")
 
@@ -26,6 +28,7 @@ T = TypeVar("T")
 ROWS = 2
 LATER_ROWS = 1
 PART = "engine check"
+CLAIMS = "claims of the engine"
 FIRST_STEPS = 3  # checked each, also after a start and a fault: a lost weight sync shows at the second
 
 
@@ -49,14 +52,22 @@ class EngineCheck:
         self._every = every
         self.guard = host.guard
         self._recorder: Recorder | None = None
+        self._records = False
+        self._labels: dict[str | None, str] = {}  # what rows are called, before turns add images
+        self._turns: defaultdict[str | None, list[Claim]] = defaultdict(list)  # by request, of this rollout
+        self.rows = ROWS  # compared of each rank at the first steps
         self._checked = -1
         self._until = -1
         self._faulty = False
         self._say = once_of_run(host, "engine check: ")
+        self.record: EngineRecord | None = None  # of the newest check
         self.history: list[Agreement] = []  # the checks so far, the same on every rank
         if every and host.template.sequence_parallel_size > 1:
             self._every = 0
-            self._say("off: sequence parallelism")
+            self._say(
+                "off: sequence parallelism (a rank has a part of each row; its log-probs would have to be "
+                "gathered over the ranks of a sequence)"
+            )
 
     def agrees(self) -> bool:
         """The newest check found no fault in the engine's log-probs; the same on every rank."""
@@ -86,34 +97,62 @@ class EngineCheck:
     @contextmanager
     def listening(self) -> Iterator[None]:
         """While this is open, a rollout begins and ends; what transformers draws is written down."""
-        self._recorder = None
-        if self._host.args.use_vllm or not self._due():
-            yield
-            return
-        with self.guard.around(RECORDER, self._recording):
-            yield
+        self._records = not self._host.args.use_vllm and self._due()
+        yield
+
+    def turn(
+        self,
+        requests: Sequence[VisionSample | RolloutInferRequest],
+        answer: Callable[[], list[RolloutOutput]],
+    ) -> list[RolloutOutput]:
+        """The engine's answers in one turn of a rollout. ``--async_generate`` comes here in a thread."""
+        if not requests:  # the last call of several turns
+            return answer()
+        self._recorder = Recorder(self.rows, self.guard) if self._records else None
+        with self.guard.around(RECORDER, self._recording) if self._records else nullcontext():
+            outputs = answer()
+        self._hear(requests, outputs)
+        return outputs
 
     def _recording(self) -> AbstractContextManager[object]:
+        assert self._recorder
         base = base_model(self._host, self._host.model)
-        self._recorder = Recorder(ROWS, self.guard)
         return swapped(base, "_get_logits_processor", self._recorder.after(base._get_logits_processor))
 
+    @watches(CLAIMS)
+    def _hear(
+        self, requests: Sequence[VisionSample | RolloutInferRequest], outputs: Sequence[RolloutOutput]
+    ) -> None:
+        """Keep what the engine says; a scheduler in a server may answer a request with several samples."""
+        if not self._listens() or len(requests) != len(outputs):
+            return
+        for row, (request, output) in enumerate(zip(requests, outputs, strict=True)):
+            first = isinstance(request, VisionSample)
+            name = request.request_id if first else request.uuid
+            if first:
+                self._labels[name] = row_name(request)
+            claims = _claims_of(output)
+            if self._recorder:
+                claims = [replace(claim, logps=self._recorder.of_row(row, len(outputs))) for claim in claims]
+            self._turns[name] += claims
+
     def note(self, samples: list[VisionSample], outputs: Sequence[RolloutOutput]) -> list[VisionSample]:
-        """Keep with each completion what the engine says. ``--async_generate`` comes here in a thread."""
+        """Keep with each completion what the engine said."""
         self._note(samples, outputs)
         return samples
 
-    @watches("claims of the engine")
+    @watches(CLAIMS)
     def _note(self, samples: list[VisionSample], outputs: Sequence[RolloutOutput]) -> None:
-        if not self._every or not (self._recorder or self._host.args.use_vllm):
+        if not self._listens():
             return
-        for row, (sample, output) in enumerate(zip(samples, outputs, strict=True)):
-            choice = output.response.choices[0]
-            logps = self._recorder.of_row(row, len(outputs)) if self._recorder else _logps_of(choice)
-            if output.messages is None:  # of several turns the prompt is not one piece
-                response = output.response
-                seen = (response.prompt_token_ids or (), choice.token_ids or ())
-                sample.claim = Claim(*seen, logps, getattr(response, "images_size", None) or ())
+        for sample, output in zip(samples, outputs, strict=True):
+            claims = self._turns.pop(sample.request_id, None) or _claims_of(output)
+            sample.row_label = self._labels.pop(sample.request_id, "") or row_name(sample)
+            if len(claims) == 1 or not sample.held_placeholder:  # later turns saw what has been cut away
+                sample.claims = tuple(claims)
+
+    def _listens(self) -> bool:
+        return bool(self._every and (self._records or self._host.args.use_vllm))
 
     def look(self, samples: Sequence[VisionSample]) -> EngineRecord | None:
         """Compare completions of all ranks, which come here together; None where none is due or possible."""
@@ -126,7 +165,7 @@ class EngineCheck:
         of_ranks: list[Choice] = gather_object([replace(choice, samples=())])
         rows = min(rank.rows for rank in of_ranks)  # ranks go through the model equally often
         if not rows:
-            self._say("off: rollouts of several turns")
+            self._say("off: the engine returns neither token ids nor prompts")
             return None
         if not any(rank.prompts for rank in of_ranks):
             self._say("prompts not compared: the engine does not return the token ids that it saw")
@@ -139,11 +178,11 @@ class EngineCheck:
         return self._over_ranks(choice.samples[:rows], not why, garbage)
 
     def _choose(self, samples: Sequence[VisionSample]) -> Choice:
-        every = [sample for sample in samples if sample.claim]
-        claimed = [sample for sample in every if sample.claim and sample.claim.logps] or every
-        rows = ROWS if self._checked < self._until else LATER_ROWS
+        every = [sample for sample in samples if sample.claims]
+        claimed = [sample for sample in every if any(claim.logps for claim in sample.claims)] or every
+        rows = self.rows if self._checked < self._until else LATER_ROWS
         chosen = claimed[:: max(1, len(claimed) // rows)][:rows]
-        claims = [sample.claim for sample in chosen if sample.claim]
+        claims = [claim for sample in chosen for claim in sample.claims]
         return Choice(
             samples=chosen,
             rows=len(chosen),
@@ -199,6 +238,7 @@ class EngineCheck:
         if record.rule and not self._faulty:
             self._until = max(self._until, self._checked + 1 + FIRST_STEPS)
         self._faulty = bool(record.rule)
+        self.record = record
         return record
 
     def _unscored(self) -> str:
@@ -225,7 +265,19 @@ class EngineCheck:
         return Sampling(args.temperature, max(top_k, 0), args.top_p or 1.0, args.min_p or 0.0, forbidden)
 
 
-def _logps_of(choice: ChatCompletionResponseChoice) -> list[float]:
-    """Log-probs that an engine reports with a completion; empty if it does not."""
+def _claims_of(output: RolloutOutput) -> list[Claim]:
+    """What an answer says of its turns: of the last one all, of those before it tokens and log-probs."""
+    choice = output.response.choices[0]
     content = (choice.logprobs or {}).get("content") or ()
-    return [float(entry["logprob"]) for entry in content]
+    last = Claim(
+        output.response.prompt_token_ids or (),
+        choice.token_ids or (),
+        [float(entry["logprob"]) for entry in content],
+        output.response.images_size,
+    )
+    turns = zip_longest(
+        output.response_token_ids[:-1], output.response_loss_mask, output.rollout_logprobs, fillvalue=()
+    )
+    before = islice(turns, max(0, len(output.response_token_ids) - 1))
+    sampled = [(list(compress(ids, mask)) if mask else ids, logps) for ids, mask, logps in before]
+    return [*(Claim((), tokens, logps) for tokens, logps in sampled), last]

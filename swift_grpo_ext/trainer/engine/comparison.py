@@ -1,34 +1,40 @@
 """One rank's comparison of a few completions: what the engine claims, and what the trainer computes."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from copy import copy
 from dataclasses import replace
-from itertools import zip_longest
+from itertools import groupby
 from typing import Any, TypeAlias
 
 import torch
 from jaxtyping import Float
+from PIL import Image
 from torch import Tensor, nn
 
 from swift_grpo_ext.group.logps import Sampling, sampled_logps
 from swift_grpo_ext.models.families import family_of
+from swift_grpo_ext.models.image_pipeline import picture_of
+from swift_grpo_ext.models.template import images_in
 from swift_grpo_ext.swap import swapped
 from swift_grpo_ext.trainer.engine import agreement
-from swift_grpo_ext.trainer.engine.agreement import EARLY, Agreement, Distance, distance
-from swift_grpo_ext.trainer.engine.prompts import grid_difference, prompt_difference
+from swift_grpo_ext.trainer.engine.agreement import Agreement, Distance, TurnFigures, distance
+from swift_grpo_ext.trainer.engine.prompts import (
+    first_difference,
+    grid_difference,
+    lost_image,
+    prompt_difference,
+)
+from swift_grpo_ext.trainer.engine.turns import EARLY, Place, last_heard, name_of, places, rewritten, turn_at
+from swift_grpo_ext.trainer.engine.vision import OTHER_PICTURES, OTHER_POSITIONS, positions_by
 from swift_grpo_ext.trainer.host import Host, base_model, unwrapped
 from swift_grpo_ext.trainer.inference import collated, looking
-from swift_grpo_ext.trainer.samples import VisionSample
-from swift_grpo_ext.watch.records import row_name
+from swift_grpo_ext.trainer.samples import Inputs, VisionSample
 
 Logits: TypeAlias = Float[Tensor, "places vocab"]
 PerPlace: TypeAlias = Float[Tensor, " places"]
 Hidden: TypeAlias = Float[Tensor, "batch seq _"]
 """States of the last layer, or what the output layer makes of them."""
-
-PLACES = 64
-"""Tokens of a completion that are looked at: the first ones, and others spread over the rest."""
 _OTHER_SAMPLING: Mapping[str, Sequence[float]] = {
     "temperature": [round(0.05 * k, 2) for k in range(1, 41)],
     "top_p": [0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95, 0.99],
@@ -51,58 +57,57 @@ class Comparison:
         self._samples = samples
         self._sampling = sampling
         self._is_scored = scored
-        self._claims = [sample.claim for sample in samples if sample.claim]
-        template = copy(host.template)
+        family = family_of(host.template.config)
+        self._placeholders = family.placeholder_token_ids if family else ()
+        self._template = template = copy(host.template)
         # A copy forgets it, and ms-swift would look for another by the checkpoint's files.
         template.model = host.template.model
         template.padding_free = False
         collations = [collated(host, [sample], template) for sample in samples]
         self._inputs = [inputs for inputs, _ in collations]
-        self._masks = [batch.completion_mask[0].bool() for _, batch in collations]
-        self._ids = [inputs["input_ids"][0] for inputs in self._inputs]
+        self._ids = [inputs["input_ids"][0].tolist() for inputs in self._inputs]
         for inputs in self._inputs:
             inputs.pop("logits_to_keep", None)
-        self._tokens = [
-            ids[-len(mask) :][mask].tolist() for ids, mask in zip(self._ids, self._masks, strict=True)
-        ]
-        self._places = [
-            _places(claim.tokens[: len(claim.logps)], tokens) if scored else []
-            for claim, tokens in zip(self._claims, self._tokens, strict=True)
-        ]
-        self._claimed = [[c.logps[p] for p in ps] for c, ps in zip(self._claims, self._places, strict=True)]
-        targets = [ids[p] for ids, ps in zip(self._tokens, self._places, strict=True) for p in ps]
+        self._places: list[list[Place]] = []
+        for sample, ids, (_, batch) in zip(samples, self._ids, collations, strict=True):
+            mask = batch.completion_mask[0].bool().tolist()
+            trained = [False] * (len(ids) - len(mask)) + mask
+            self._places.append(places(sample.claims, ids, trained, self._placeholders) if scored else [])
+        targets = [ids[p.at] for ids, row in zip(self._ids, self._places, strict=True) for p in row]
         self._targets = torch.tensor(targets, dtype=torch.long, device=host.accelerator.device)
         self._logits = torch.zeros(0, 1)
 
     def forward(self) -> None:
         """Compute the trainer's logits, where log-probs are compared. All ranks call it together."""
         if self._is_scored:
-            self._logits = self._logits_of(self._host.model)
+            self._logits = self._logits_of(self._host.model, self._inputs)
 
     def as_configured(self) -> Agreement:
         """This rank's share of the check: distances to what the trainer computes."""
         values = self._scored(self._logits, self._sampling)
         computed = [part.tolist() for part in values.split(list(map(len, self._places)))]
+        claimed = [[place.logp for place in row] for row in self._places]
         begin = Distance()
         rest = Distance()
-        for places, engine, trainer in zip(self._places, self._claimed, computed, strict=True):
-            early = sum(place < EARLY for place in places)
-            begin += distance(engine[:early], trainer[:early])
-            rest += distance(engine[early:], trainer[early:])
+        for engine, trainer in zip(claimed, computed, strict=True):
+            begin += distance(engine[:EARLY], trainer[:EARLY])
+            rest += distance(engine[EARLY:], trainer[EARLY:])
         tokens = (begin + rest).tokens or 1.0
         return Agreement(
             self._host.state.global_step,
             begin,
             rest,
-            engine_logp=sum(map(sum, self._claimed)) / tokens,
+            engine_logp=sum(map(sum, claimed)) / tokens,
             trainer_logp=sum(map(sum, computed)) / tokens,
-            prompt=self._prompt(),
+            prompt=next(filter(None, map(self._prompt, self._samples, self._inputs, self._ids)), ""),
+            history=next(filter(None, map(self._history, self._samples)), ""),
             first_gap=self._first_gap(computed),
+            turns=tuple(self._turns(computed)),
         )
 
     def otherwise(self) -> dict[str, Distance]:
         """Distances to what it would compute were the engine set otherwise; the same names on every rank."""
-        claimed = [logp for of_row in self._claimed for logp in of_row]
+        claimed = [place.logp for row in self._places for place in row]
         return {name: distance(claimed, logps.tolist()) for name, logps in self._hypotheses()}
 
     def _hypotheses(self) -> Iterator[tuple[str, PerPlace]]:
@@ -118,82 +123,142 @@ class Comparison:
             yield agreement.RAW, self._scored(self._logits, Sampling())
         for name, model, context in self._other_models():
             with context:
-                yield name, self._scored(self._logits_of(model), configured)
+                yield name, self._scored(self._logits_of(model, self._inputs), configured)
+        if self._host.is_multimodal:
+            for name, change in OTHER_PICTURES.items():
+                inputs = self._with_pictures(change)
+                yield name, self._scored(self._logits_of(self._host.model, inputs), configured)
 
     def _scored(self, logits: Logits, sampling: Sampling) -> PerPlace:
         parts = zip(logits.split(_AT_ONCE), self._targets.split(_AT_ONCE), strict=True)
         return torch.cat([sampled_logps(*part, sampling) for part in parts])
 
-    def _logits_of(self, model: nn.Module) -> Logits:
+    def _logits_of(self, model: nn.Module, inputs: Sequence[Inputs]) -> Logits:
         """Logits that predict the tokens at the places. All ranks call it together."""
         with looking(self._host, model):
-            return torch.cat([self._logits_of_row(model, row) for row in range(len(self._inputs))])
+            return torch.cat([self._logits_of_row(model, *row) for row in enumerate(inputs)])
 
-    def _logits_of_row(self, model: nn.Module, row: int) -> Logits:
+    def _logits_of_row(self, model: nn.Module, row: int, inputs: Inputs) -> Logits:
         """The same of one completion; the others' logits are not computed."""
-        mask = self._masks[row]
-        places = torch.tensor(self._places[row], dtype=torch.long)
-        keep = len(mask)
-        chosen = mask.nonzero()[:, 0][places]
+        ids = self._ids[row]
+        states = torch.tensor([place.at - 1 - len(ids) for place in self._places[row]], dtype=torch.long)
         head = base_model(self._host, model).get_output_embeddings()
         logits_of: Callable[[Hidden], Hidden] = head.forward
 
         def of_chosen(hidden: Hidden) -> Float[Tensor, "batch places vocab"]:
-            return logits_of(hidden[:, -keep - 1 : -1][:, chosen])
+            return logits_of(hidden[:, states])
 
-        inputs = self._inputs[row]
         with swapped(head, "forward", of_chosen), self._host.passes.in_step(model, inputs):
             logits: Float[Tensor, "batch places vocab"] = model(**inputs).logits
         return logits.flatten(0, -2)
 
     def _other_models(self) -> Iterator[tuple[str, object, AbstractContextManager[object]]]:
         host = self._host
+        family = family_of(host.template.config)
         policy = unwrapped(host.model)
         if hasattr(policy, "disable_adapter"):
             yield agreement.NO_ADAPTERS, host.model, policy.disable_adapter()
         if host.ref_model is not None:
             yield agreement.REFERENCE, host.ref_model, nullcontext()
+            if family:
+                yield agreement.TOWER, host.model, self._tower_of(host.ref_model, family.vision_tower)
+        if host.is_multimodal:
+            for name, change in OTHER_POSITIONS.items():
+                yield name, host.model, positions_by(change, base_model(host, host.model))
 
-    def _prompt(self) -> str:
-        """The first prompt that the engine saw otherwise, or the sizes of its images; empty if none is."""
-        template = self._host.template
-        family = family_of(template.config)
-        placeholders = family.placeholder_token_ids if family else ()
-        for ids, sample in zip(self._ids, self._samples, strict=True):
-            if sample.claim and sample.claim.prompt:
-                seen = sample.claim.prompt
-                decode = template.tokenizer.decode
-                if words := prompt_difference(seen, ids.tolist(), placeholders, decode):
-                    return f"{words} ({row_name(sample)})"
-        sizes = [size for claim in self._claims for size in claim.sizes]
-        given = (inputs.get("image_grid_thw") for inputs in self._inputs)
-        grids = [grid for image_grids in given if image_grids is not None for grid in image_grids.tolist()]
-        return grid_difference(sizes, grids)
+    @contextmanager
+    def _tower_of(self, reference: nn.Module, names: Sequence[str]) -> Iterator[None]:
+        """While this is open, the policy reads images with the reference's vision tower."""
+        policy = base_model(self._host, self._host.model)
+        with ExitStack() as stack:
+            for name in names:
+                tower = base_model(self._host, reference).get_submodule(name)
+                stack.enter_context(swapped(policy.get_submodule(name), "forward", tower.__call__))
+            yield
+
+    def _with_pictures(
+        self, change: Callable[[Image.Image, tuple[int, int] | None], Image.Image]
+    ) -> list[Inputs]:
+        """What the model would be given if the images of each row were changed."""
+        processor = getattr(self._host.template.processor, "image_processor", None)
+        side = getattr(processor, "patch_size", None)
+        changed = []
+        for sample, inputs in zip(self._samples, self._inputs, strict=True):
+            grids = inputs.get("image_grid_thw")
+            sizes: list[tuple[int, int] | None] = [None] * len(sample.images)
+            if grids is not None and isinstance(side, int) and len(grids) == len(sizes):
+                sizes = [(columns * side, rows * side) for _, rows, columns in grids.tolist()]
+            other = copy(sample)
+            other.images = list(map(change, map(picture_of, sample.images), sizes))
+            made, _ = collated(self._host, [other], self._template)
+            made.pop("logits_to_keep", None)
+            changed.append(made if made["input_ids"].shape == inputs["input_ids"].shape else inputs)
+        return changed
+
+    def _prompt(self, sample: VisionSample, inputs: Inputs, ids: list[int]) -> str:
+        """How the engine saw a row's prompts or images otherwise; empty if it did not."""
+        claims = sample.claims
+        decode = self._host.template.tokenizer.decode
+        seen = last_heard(claims).prompt
+        where = ""
+        words = ""
+        if not sample.videos:
+            given = images_in(message for message in sample.messages if message["role"] != "assistant")
+            words = lost_image([claim.sizes for claim in claims], len(sample.images) + len(given))
+        if seen and not words:
+            words = prompt_difference(seen, ids, self._placeholders, decode)
+            if words and all(claim.prompt for claim in claims):
+                turn = turn_at(first_difference(seen, ids, self._placeholders), claims)
+                where = name_of(*turn, claims, sample.messages)
+        grids = inputs.get("image_grid_thw")
+        if grids is not None and not words:
+            words = grid_difference(claims[-1].sizes or (), grids.tolist())
+        return f"{where and f'in {where}: '}{words} ({sample.row_label})" if words else ""
+
+    def _history(self, sample: VisionSample) -> str:
+        """That a scheduler changed what turns were sampled after, in words; empty if it did not."""
+        turns = rewritten(sample.claims)
+        if not turns:
+            return ""
+        return (
+            f"turn {', '.join(map(str, turns))} of {sample.row_label} was sampled after another history than "
+            "it is trained after: the scheduler rewrote it later, so the turn is compared up to the change"
+        )
 
     def _first_gap(self, computed: Sequence[Sequence[float]]) -> str:
         """The first token of a completion whose log-probs clearly differ, in words; empty without one."""
-        decode = self._host.template.tokenizer.decode
-        rows = zip(self._places, self._claimed, computed, strict=True)
-        for row, (places, of_engine, of_trainer) in enumerate(rows):
-            for place, engine, trainer in zip(places, of_engine, of_trainer, strict=True):
-                if abs(engine - trainer) > _GAP:
-                    tokens = self._tokens[row]
-                    around = decode(tokens[max(0, place - 6) : place + 6])
-                    return (
-                        f"they part at token {place} ({decode(tokens[place : place + 1])!r} in {around!r}: "
-                        f"engine {engine:.3f}, trainer {trainer:.3f}) of {row_name(self._samples[row])}"
-                    )
+        for sample, ids, row, logps in zip(self._samples, self._ids, self._places, computed, strict=True):
+            for place, logp in zip(row, logps, strict=True):
+                if abs(place.logp - logp) > _GAP:
+                    where = name_of(place.turn, True, sample.claims, sample.messages)
+                    token = self._in_words(ids, place, logp)
+                    return f"they part at {token} of {where and f'{where} of '}{sample.row_label}"
         return ""
 
+    def _in_words(self, ids: Sequence[int], place: Place, logp: float) -> str:
+        decode = self._host.template.tokenizer.decode
+        around = decode(ids[place.at - min(6, place.number) : place.at + 6])
+        return (
+            f"token {place.number} ({decode(ids[place.at : place.at + 1])!r} in {around!r}: "
+            f"engine {place.logp:.3f}, trainer {logp:.3f})"
+        )
 
-def _places(claimed: Sequence[int], tokens: Sequence[int]) -> list[int]:
-    """Which tokens of a completion are compared: those that the engine sampled and that are trained on."""
-    pairs = enumerate(zip_longest(claimed, tokens))
-    same = next((place for place, (engine, trainer) in pairs if engine != trainer), len(tokens))
-    if same <= PLACES:
-        return list(range(same))
-    spread = torch.linspace(EARLY, same - 1, PLACES - EARLY).long().unique().tolist()
-    return [*range(EARLY), *spread]
+    def _turns(self, computed: Sequence[Sequence[float]]) -> Iterator[TurnFigures]:
+        for sample, ids, row, logps in zip(self._samples, self._ids, self._places, computed, strict=True):
+            name = sample.row_label
+            pairs = zip(row, logps, strict=True)
+            for turn, pairs_of_turn in groupby(pairs, key=lambda pair: pair[0].turn):
+                of_turn = list(pairs_of_turn)
+                claim = sample.claims[turn - 1]
+                worst, logp = max(of_turn, key=lambda pair: abs(pair[0].logp - pair[1]))
+                yield TurnFigures(
+                    row=name,
+                    turn=turn,
+                    tokens=len(claim.tokens),
+                    images=", ".join(f"{width} x {height}" for width, height in claim.sizes or ()),
+                    distance=distance([place.logp for place, _ in of_turn], [logp for _, logp in of_turn]),
+                    worst=self._in_words(ids, worst, logp),
+                )
 
 
 def together(parts: Sequence[Agreement]) -> Agreement:
@@ -207,5 +272,11 @@ def together(parts: Sequence[Agreement]) -> Agreement:
         engine_logp=sum(part.engine_logp * part.all.tokens for part in parts) / tokens,
         trainer_logp=sum(part.trainer_logp * part.all.tokens for part in parts) / tokens,
         prompt=next((part.prompt for part in parts if part.prompt), ""),
+        history=next((part.history for part in parts if part.history), ""),
         first_gap=next((part.first_gap for part in parts if part.first_gap), ""),
+        turns=tuple(sorted((turn for part in parts for turn in part.turns), key=_mean, reverse=True)),
     )
+
+
+def _mean(turn: TurnFigures) -> float:
+    return turn.distance.mean

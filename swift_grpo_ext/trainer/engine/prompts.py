@@ -31,6 +31,15 @@ def prompt_difference(
     )
 
 
+def first_difference(engine: Sequence[int], trainer: Sequence[int], placeholders: Collection[int]) -> int:
+    """The place in the engine's prompt where the two begin to differ, by words or else by images."""
+    words = iter([token for token in trainer if token not in placeholders])
+    for place, token in enumerate(engine):
+        if token not in placeholders and token != next(words, None):
+            return place
+    return next((n for n, pair in enumerate(zip(engine, trainer, strict=False)) if pair[0] != pair[1]), 0)
+
+
 def _media_difference(engine: Sequence[int], trainer: Sequence[int], placeholders: Collection[int]) -> str:
     seen, wanted = (_runs(ids, placeholders) for ids in (engine, trainer))
     if seen == wanted or sum(seen) == len(wanted):
@@ -66,6 +75,27 @@ def grid_difference(sizes: Sequence[Sequence[int]], grids: Sequence[Sequence[int
                 f"{rows * side} in the trainer: it is turned (EXIF) or stretched on one side"
             )
     return ""
+
+
+def lost_image(turns: Sequence[Sequence[Sequence[int]] | None], given: int) -> str:
+    """Which image one side alone has, in words; empty if none, or nobody knows.
+
+    The engine tells of each turn the sizes of all images so far (None: it does not); the trainer has so many.
+    """
+    sizes = turns[-1]
+    if sizes is None or len(sizes) == given:
+        return ""
+    if len(sizes) < given:
+        return (
+            f"image {len(sizes) + 1} of the row was never seen by the engine, which had {len(sizes)} in turn "
+            f"{len(turns)}: a scheduler adds images to infer_request.images before the turn that reads them"
+        )
+    turn = next(turn for turn, seen in enumerate(turns, 1) if seen is not None and len(seen) > given)
+    width, height = sizes[given]
+    return (
+        f"in turn {turn} the engine saw image {given + 1} ({width} x {height} pixels), which the trainer "
+        "does not have: a scheduler's step returns all images as {'rollout_infos': {'images': [...]}}"
+    )
 
 
 def _runs(ids: Sequence[int], placeholders: Collection[int]) -> list[int]:

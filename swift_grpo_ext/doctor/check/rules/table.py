@@ -54,8 +54,8 @@ def in_file(run: Run, key: str) -> Any:
 
 
 def is_harmed(run: Run, defect: str) -> bool:
-    """Whether the installed DeepSpeed is known to have a defect that nothing fixes."""
-    releases = {"deepspeed": run.versions.get("deepspeed")}
+    """Whether the installed DeepSpeed or vLLM is known to have a defect that nothing fixes."""
+    releases = {name: run.versions.get(name) for name in ("deepspeed", "vllm")}
     return DEFECTS[defect].harms(releases) and not run.heals(DEFECTS[defect].patch)
 
 

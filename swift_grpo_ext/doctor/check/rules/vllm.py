@@ -2,9 +2,11 @@
 
 from collections.abc import Iterator
 
+from swift_grpo_ext.defects import DEFECTS
 from swift_grpo_ext.doctor.check.rules.table import (
     anywhere,
     divisors,
+    is_harmed,
     lacks,
     nearest_of,
     option,
@@ -180,3 +182,20 @@ def _vllm_adapter(run: Run) -> Iterator[Problem]:
         what = "vLLM loads no adapter of the vision tower or aligner, so rollouts would not be the policy's"
         fix = "--vllm_enable_lora false, or --freeze_vit true --freeze_aligner true"
         yield Problem(what, "--vllm_enable_lora true", fix)
+
+
+@rule(
+    "stale-image-features",
+    WARNING,
+    symptoms="rollouts of images that come again do not follow a vision tower that is trained",
+    cause="vLLM finds features by the image alone; ms-swift drops them at a sync from vLLM 0.16 on.",
+    defect=DEFECTS["F32"],
+)
+def _stale_features(run: Run) -> Iterator[Problem]:
+    args = run.arguments
+    trained = decided(args.freeze_vit) is False or decided(args.freeze_aligner) is False
+    if args.use_vllm and trained and is_harmed(run, "F32"):
+        what = (
+            f"vLLM {run.versions['vllm']} keeps image features over a weight sync, and the tower is trained"
+        )
+        yield Problem(what, "--freeze_vit false", DEFECTS["F32"].fix)

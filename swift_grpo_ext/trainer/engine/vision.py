@@ -1,0 +1,77 @@
+"""What an engine may do with images otherwise, for the trainer to do the same and to compare."""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from typing import TypeAlias
+
+import torch
+from jaxtyping import Float, Int
+from PIL import Image
+from torch import Tensor, nn
+
+from swift_grpo_ext.swap import swapped
+from swift_grpo_ext.trainer.engine.agreement import CHANNELS, COUNTED, FILTERS, ONE_PLACE
+
+Positions: TypeAlias = Int[Tensor, "rows batch seq"]
+"""Rows of M-RoPE: time, height and width of each token."""
+
+
+def at_one_place(positions: Positions) -> Positions:
+    """Without height and width: all tokens of an image stand where its first one does."""
+    return positions[:1].expand_as(positions)
+
+
+def counted_through(positions: Positions) -> Positions:
+    """As of a model of text: each token stands one further than the one before it."""
+    return torch.arange(positions.shape[-1], device=positions.device).expand_as(positions)
+
+
+OTHER_POSITIONS: Mapping[str, Callable[[Positions], Positions]] = {
+    ONE_PLACE: at_one_place,
+    COUNTED: counted_through,
+}
+
+
+@contextmanager
+def positions_by(change: Callable[[Positions], Positions], model: nn.Module) -> Iterator[None]:
+    """While this is open, a model with M-RoPE computes with changed positions; others as always."""
+
+    def changed(rotate: nn.Module) -> Callable[..., object]:
+        forward = rotate.forward
+
+        def with_changed(
+            states: Float[Tensor, "..."], position_ids: Int[Tensor, "..."], *args: object, **kwargs: object
+        ) -> object:
+            has_rows = position_ids.ndim == 3 and len(position_ids) > 1
+            return forward(states, change(position_ids) if has_rows else position_ids, *args, **kwargs)
+
+        return with_changed
+
+    with ExitStack() as stack:
+        for name, module in model.named_modules():
+            if name.endswith("rotary_emb"):
+                stack.enter_context(swapped(module, "forward", changed(module)))
+        yield
+
+
+def blue_first(picture: Image.Image, _size: tuple[int, int] | None) -> Image.Image:
+    """With red and blue in each other's place."""
+    return Image.merge("RGB", picture.split()[::-1])
+
+
+def resized_by(filter: Image.Resampling) -> Callable[[Image.Image, tuple[int, int] | None], Image.Image]:
+    """How a picture is brought to its final size (None: not known) by a filter of Pillow."""
+
+    def resized(picture: Image.Image, size: tuple[int, int] | None) -> Image.Image:
+        return picture.resize(size, filter) if size else picture
+
+    return resized
+
+
+OTHER_PICTURES: Mapping[str, Callable[[Image.Image, tuple[int, int] | None], Image.Image]] = {
+    CHANNELS: blue_first,
+    **{
+        f"{FILTERS} {name}": resized_by(Image.Resampling[name.upper()])
+        for name in ("nearest", "bilinear", "lanczos")
+    },
+}

@@ -1,0 +1,87 @@
+"""An engine that reads images otherwise is told by what it does to them: positions, pixels, or its tower."""
+
+import json
+
+import numpy as np
+import pytest
+from PIL import Image
+from safetensors.torch import load_file, save_file
+
+from swift_grpo_ext import testing
+from swift_grpo_ext.trainer.engine.vision import OTHER_PICTURES
+from tests.conftest import built_once
+from tests.trainer.test_engine_check import FIRST, MOVES, run
+
+
+def sharp(folder):
+    """A tiny Qwen2.5-VL whose words depend on where it sees what: its random weights are larger."""
+    testing.tiny_qwen2_5_vl(folder)
+    path = folder / "model.safetensors"
+    tensors = load_file(path)
+    for name, tensor in tensors.items():
+        if tensor.ndim > 1 and "norm" not in name:
+            tensor *= 6
+    save_file(tensors, path, metadata={"format": "pt"})
+
+
+@pytest.fixture(scope="module")
+def sharp_qwen(shared_folder):
+    return built_once(shared_folder / "sharp_qwen", sharp)
+
+
+@pytest.fixture
+def noise(tmp_path):
+    """Rows with a picture of noise in colour, 115 x 87 pixels, that processors bring to 112 x 84."""
+    generator = np.random.default_rng(0)
+    rows = []
+    for number in range(8):
+        path = tmp_path / f"{number}.png"
+        Image.fromarray(generator.integers(0, 256, (87, 115, 3), dtype=np.uint8)).save(path)
+        question = {"role": "user", "content": "<image>Where is it?"}
+        rows.append({"messages": [question], "images": [str(path)]})
+    data = tmp_path / "rows.jsonl"
+    data.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return data
+
+
+class Data:
+    def __init__(self, train):
+        self.train = train
+
+
+@pytest.mark.parametrize(
+    ("fault", "overrides", "rule", "words"),
+    [
+        ("rows of M-RoPE", FIRST, "engine-positions", "drops the rows of height and width"),
+        ("channels", FIRST, "engine-pixels", "red and blue are swapped (BGR)"),
+        ("filter", FIRST, "engine-pixels", "another filter there: nearest"),
+        (
+            "old tower",
+            {**MOVES, "beta": 0.01, "freeze_vit": False},
+            "engine-weights",
+            "those of the vision tower that training started from",
+        ),
+        ("", {"max_steps": 3}, "", ""),
+    ],
+)
+def test_what_is_done_to_images_is_told_apart(
+    fault, overrides, rule, words, sharp_qwen, noise, tmp_path, monkeypatch
+):
+    found = run(sharp_qwen, Data(noise), tmp_path / "run", monkeypatch, fault, **overrides)
+    if not fault:
+        assert found == []
+        return
+    assert found, "nothing was said"
+    assert found[0]["id"] == rule
+    assert words in found[0]["text"]
+    assert "row (" in found[0]["text"]
+
+
+def test_filters_and_channels_change_pictures():
+    pixels = np.random.default_rng(0).integers(0, 256, (87, 115, 3), dtype=np.uint8)
+    picture = Image.fromarray(pixels)
+    changed = {name: np.asarray(change(picture, (112, 84))) for name, change in OTHER_PICTURES.items()}
+    assert (changed.pop("channels swapped") == pixels[..., ::-1]).all()
+    assert {made.shape for made in changed.values()} == {(84, 112, 3)}
+    assert len({made.tobytes() for made in changed.values()}) == len(changed) == 3
+    assert OTHER_PICTURES["filter nearest"](picture, None) is picture, "the final size is not known"
