@@ -267,6 +267,34 @@ def selftest(
         raise typer.Exit(1)
 
 
+@app.command(
+    name="compare-engine",
+    context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
+    options_metavar="[OPTIONS] ROWS [arguments of swift rlhf]",
+    epilog="Example: swift-grpo-ext compare-engine rows.jsonl --model Qwen2.5-VL-3B-Instruct --use_vllm true",
+)
+def compare_engine(
+    context: typer.Context,
+    rows: Annotated[Path, typer.Argument(help="Dataset, JSONL; its first rows are answered.")],
+    model: Annotated[str, typer.Option(help="Checkpoint of trainer and engine.")],
+    server: Annotated[str, typer.Option(help="Address of swift rollout; else an engine in here.")] = "",
+    completions: Annotated[int, typer.Option(min=2, help="To sample and compare.")] = 8,
+) -> None:
+    """Compare a rollout engine with the trainer on a few rows, without a run (exit code 1 if they disagree).
+
+    \f
+
+    Raises:
+        typer.Exit: With the exit code.
+    """
+    from swift_grpo_ext.doctor.compare import compare
+
+    agree, page = compare(rows, model, completions=completions, server=server, more=context.args)
+    print(page)
+    if not agree:
+        raise typer.Exit(1)
+
+
 def main() -> None:
     """Entry of the console script: an error of ours is one line on stderr and exit code 2."""
     try:

@@ -183,3 +183,13 @@ def test_a_scheduler_that_rewrites_history_is_noted_and_no_fault(trained, tmp_pa
     (note,) = verdicts(tmp_path / "run", "note", "engine-noise")
     assert "turn 1, 2 of row" in note["text"]
     assert "was sampled after another history than it is trained after" in note["text"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("overrides", [{}, {"torch_dtype": "bfloat16", "bf16": True}])
+def test_two_hundred_healthy_steps_of_three_turns_are_silent(overrides, trained, tmp_path, monkeypatch):
+    monkeypatch.setenv("SWIFT_GRPO_EXT_AGREE_EVERY", "10")
+    assert trained(max_steps=200, learning_rate=1e-4, **overrides) == []
+    steps = [row for row in testing.read_logging(tmp_path / "run") if "loss" in row]
+    assert len(steps) == 200
+    assert steps[-1]["num_turns"] == 3
