@@ -1,13 +1,23 @@
 """Every turn of a trajectory is compared: what the trainer's row holds of it, and runs with images of tools."""
 
+import re
+
 import pytest
+from swift.infer_engine.protocol import (
+    ChatCompletionResponse,
+    ChatCompletionResponseChoice,
+    ChatMessage,
+    RolloutOutput,
+    UsageInfo,
+)
 from swift.rollout.multi_turn import MultiTurnScheduler, multi_turns
 
 from swift_grpo_ext import testing
+from swift_grpo_ext.trainer.engine.check import claims_of
 from swift_grpo_ext.trainer.engine.prompts import first_difference, lost_image
 from swift_grpo_ext.trainer.engine.turns import PLACES, last_heard, name_of, places, rewritten, turn_at
 from swift_grpo_ext.trainer.samples import Claim
-from tests.trainer.test_engine_check import FIRST, run
+from tests.trainer.test_engine_check import FIRST, run, verdicts
 
 IMAGE = 9
 QUESTION = [1, IMAGE, IMAGE, 2]
@@ -83,6 +93,25 @@ def test_of_a_hundred_turns_each_is_looked_at():
     long = list(range(10, 1010))
     (*_, last) = of_one = places([Claim([1], long, [-1.0] * 1000)], [1, *long], [False] + [True] * 1000, ())
     assert (len(of_one), last.number) == (PLACES, 999)
+
+
+def test_a_scheduler_in_a_server_tells_the_last_prompt_and_the_tokens_of_all_turns():
+    content = [{"logprob": -3.0}, {"logprob": -4.0}, {"logprob": -5.0}]
+    message = ChatMessage(role="assistant", content="")
+    choice = ChatCompletionResponseChoice(0, message, "stop", {"content": content}, [21, 22, 23])
+    answer = ChatCompletionResponse("model", [choice], UsageInfo(0, 0, 0), prompt_token_ids=TURNS[1].prompt)
+    told = claims_of(RolloutOutput(response=answer))
+    assert [(claim.tokens, claim.logps) for claim in told] == [([21, 22, 23], [-3.0, -4.0, -5.0])]
+    told = claims_of(
+        RolloutOutput(
+            response=answer,
+            response_token_ids=[[5, 11, 12], [21, 22, 23]],  # 5 is a masked prefix
+            response_loss_mask=[[0, 1, 1], [1, 1, 1]],
+            rollout_logprobs=[[-1.0, -2.0], [-3.0, -4.0, -5.0]],
+        )
+    )
+    assert [claim.prompt for claim in told] == [(), TURNS[1].prompt]
+    assert found(told) == [*BOTH, (2, 11, -5.0)]
 
 
 MESSAGES = [{"role": role} for role in ("system", "user", "assistant", "tool", "assistant")]
@@ -168,17 +197,21 @@ def test_a_fault_of_a_later_turn_is_named(fault, words, trained):
     assert words in verdicts[0]["text"]
 
 
-@pytest.mark.parametrize("overrides", [{}, {"torch_dtype": "bfloat16", "bf16": True}])
+@pytest.mark.parametrize(
+    "overrides", [{}, pytest.param({"torch_dtype": "bfloat16", "bf16": True}, marks=pytest.mark.slow)]
+)
 def test_healthy_turns_with_images_are_compared_and_silent(overrides, trained, tmp_path):
     assert trained(max_steps=3, learning_rate=1e-2, **overrides) == []
     steps = [row for row in testing.read_logging(tmp_path / "run") if "loss" in row]
     assert all("watch/engine_ratio" in step for step in steps), "nothing was compared"
     assert [step["num_turns"] for step in steps] == [3, 3, 3]
+    worst = verdicts(tmp_path / "run", "note", "engine-worst")[-1]["text"]
+    listed = re.findall(r"\.png\), turn ([123]), \d+ tokens, image (56 x 56[^:]*): mean \|d\| ", worst)
+    assert len(listed) == 3
+    assert all(images.count("56 x 56") == int(turn) for turn, images in listed)
 
 
 def test_a_scheduler_that_rewrites_history_is_noted_and_no_fault(trained, tmp_path):
-    from tests.trainer.test_engine_check import verdicts
-
     assert trained(scheduler=Forgetful, **FIRST) == []
     (note,) = verdicts(tmp_path / "run", "note", "engine-noise")
     assert "turn 1, 2 of row" in note["text"]

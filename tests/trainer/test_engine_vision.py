@@ -61,7 +61,7 @@ class Data:
             "engine-weights",
             "those of the vision tower that training started from",
         ),
-        ("", {"max_steps": 3}, "", ""),
+        pytest.param("", {"max_steps": 3}, "", "", marks=pytest.mark.slow),
     ],
 )
 def test_what_is_done_to_images_is_told_apart(

@@ -131,7 +131,7 @@ class EngineCheck:
             name = request.request_id if first else request.uuid
             if first:
                 self._labels[name] = row_name(request)
-            claims = _claims_of(output)
+            claims = claims_of(output)
             if self._recorder:
                 claims = [replace(claim, logps=self._recorder.of_row(row, len(outputs))) for claim in claims]
             self._turns[name] += claims
@@ -146,7 +146,7 @@ class EngineCheck:
         if not self._listens():
             return
         for sample, output in zip(samples, outputs, strict=True):
-            claims = self._turns.pop(sample.request_id, None) or _claims_of(output)
+            claims = self._turns.pop(sample.request_id, None) or claims_of(output)
             sample.row_label = self._labels.pop(sample.request_id, "") or row_name(sample)
             if len(claims) == 1 or not sample.held_placeholder:  # later turns saw what has been cut away
                 sample.claims = tuple(claims)
@@ -265,7 +265,7 @@ class EngineCheck:
         return Sampling(args.temperature, max(top_k, 0), args.top_p or 1.0, args.min_p or 0.0, forbidden)
 
 
-def _claims_of(output: RolloutOutput) -> list[Claim]:
+def claims_of(output: RolloutOutput) -> list[Claim]:
     """What an answer says of its turns: of the last one all, of those before it tokens and log-probs."""
     choice = output.response.choices[0]
     content = (choice.logprobs or {}).get("content") or ()
