@@ -12,10 +12,12 @@ from swift_grpo_ext.errors import DatasetRowError, RefusedError
 from swift_grpo_ext.models import dataset_rows
 from swift_grpo_ext.models.template import VisionTemplate, images_in
 from swift_grpo_ext.ms_swift.shared import MaxLengthError, get_logger, remove_response
+from swift_grpo_ext.once import Once
+from swift_grpo_ext.rewards.gold.times import invented_times
 from swift_grpo_ext.settings import current_settings
 from swift_grpo_ext.trainer.host import Host
 from swift_grpo_ext.trainer.samples import Row, VisionSample
-from swift_grpo_ext.watch.records import row_number
+from swift_grpo_ext.watch.records import row_name, row_number
 
 logger = get_logger()
 _ROUNDS = 10
@@ -44,6 +46,7 @@ class Rows:
     def __init__(self, host: Host) -> None:
         self._host = host
         self._numbered_prompts = 0
+        self._say = Once(logger.warning)
         self.bad = 0  # broken rows that were met so far
 
     @property
@@ -95,6 +98,8 @@ class Rows:
         """Fresh samples with the key of their prompt: those of equal keys are a group."""
         for sample in samples:
             sample.images = sample.images or []  # None where only other rows of the dataset have images
+            if invented := invented_times({**sample.extra, "videos": sample.videos}):
+                self._say(f"swift-grpo-ext: {row_name(sample)}: {invented}", about="times of frames")
             other = {name: getattr(sample, name) for name in ("videos", "audios", "tools", "objects")}
             sample.prompt_key = dataset_rows.prompt_key(sample.messages, sample.images, other)
         return samples

@@ -9,6 +9,7 @@ from swift_grpo_ext.trainer import rows
 from swift_grpo_ext.trainer.samples import VisionSample
 from swift_grpo_ext.watch.records import row_number
 from tests.models.contract_cases import picture
+from tests.trainer.runs import told
 
 
 @pytest.fixture
@@ -36,6 +37,16 @@ def test_prompt_ids_tell_images_apart(folder):
     ids = [sample.prompt_id for sample in found]
     assert ids[0] == ids[2] != ids[1]
     assert len({sample.request_id for sample in found}) == 3
+
+
+def test_invented_times_of_frames_are_said_once(monkeypatch):
+    monkeypatch.delenv("FPS", raising=False)
+    asked = {"messages": [{"role": "user", "content": "<video>When?"}], "id": 7}
+    clip = {**asked, "videos": [["frame.png"] * 301], "fps": 30}
+    with told() as messages:
+        rows.Rows(SimpleNamespace()).named(samples(clip, {**clip, "fps": 25}, {**clip, "fps": 2}, asked))
+    (line,) = messages
+    assert "row id 7: frame 300 of a 30 fps clip is written as 150 s" in line
 
 
 def test_prompts_of_different_batches_have_different_ids(folder):
