@@ -144,7 +144,7 @@ class MegatronGRPOTrainer(HostGRPOTrainer):
         return self.rows.named(super().to_samples(self.rows.good(rows)))
 
     def _generate_completions(self, samples: Samples) -> Samples:
-        with self.watching.phase("rollout"):
+        with self.rows.named_in_errors(samples), self.watching.phase("rollout"):
             return super()._generate_completions(samples)
 
     def _move_model_to_vllm(self) -> Any:

@@ -185,6 +185,7 @@ class GRPOTrainer(HostGRPOTrainer):
 
     def _generate_completions(self, samples: Samples) -> Samples:
         with (
+            self.rows.named_in_errors(samples),
             self.monitors.phase("rollout"),
             self.monitors.tracer.sampling(),
             self.engine_check.listening(),

@@ -1,8 +1,9 @@
 """Dataset rows in the trainer: broken ones replaced, prompts told apart, image sizes for rewards."""
 
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from accelerate.utils import gather_object
@@ -23,6 +24,8 @@ logger = get_logger()
 _ROUNDS = 10
 _THREADS = 8
 _AT_ONCE = 64  # rows in memory, each maybe with its image
+_OTHER_COLUMNS = ("videos", "audios", "tools", "objects")  # that a prompt may have beside messages and images
+_HOST_REPLACES = "fix or remove it, or --truncation_strategy delete to have ms-swift replace such rows"
 
 
 class Problem(NamedTuple):
@@ -100,9 +103,23 @@ class Rows:
             sample.images = sample.images or []  # None where only other rows of the dataset have images
             if invented := invented_times({**sample.extra, "videos": sample.videos}):
                 self._say(f"swift-grpo-ext: {row_name(sample)}: {invented}", about="times of frames")
-            other = {name: getattr(sample, name) for name in ("videos", "audios", "tools", "objects")}
+            other = {name: getattr(sample, name) for name in _OTHER_COLUMNS}
             sample.prompt_key = dataset_rows.prompt_key(sample.messages, sample.images, other)
         return samples
+
+    @contextmanager
+    def named_in_errors(self, samples: Sequence[VisionSample]) -> Iterator[None]:
+        """Say of an exception which of the rows cannot be encoded: ms-swift's own templates do not."""
+        dataset = self._rows_now()  # what fails in a rollout leaves the model in eval mode
+        try:
+            yield
+        except Exception:
+            if not self._describes_template:
+                columns = ("messages", "images", *_OTHER_COLUMNS)
+                rows = {one.prompt_key: {name: getattr(one, name) for name in columns} for one in samples}
+                for problem in self._numbered(self._problems(rows), rows, dataset).values():
+                    logger.error(f"swift-grpo-ext: {problem.text} -> {_HOST_REPLACES}")
+            raise
 
     def number_prompts(self, samples: list[VisionSample]) -> list[VisionSample]:
         """Give each sample the id of its prompt, images included; ms-swift looks at messages alone.
@@ -144,13 +161,21 @@ class Rows:
         self, problems: Problems, rows: Mapping[str, Any], dataset: Dataset | IterableDataset
     ) -> Problems:
         """The broken rows of all ranks, with their numbers. Every rank calls it for every batch."""
-        numbers = {}
-        for key in problems:
-            row = rows[key]
-            numbers[key] = row_number(dataset, row["messages"], row.get("images"), most=None)
-        named = {key: f"row {'?' if number is None else number}" for key, number in numbers.items()}
-        here = {key: bad._replace(text=f"{named[key]}: {bad.text}") for key, bad in problems.items()}
+        here = self._numbered(problems, rows, dataset)
         return {key: problem for of_rank in gather_object([here]) for key, problem in of_rank.items()}
+
+    @staticmethod
+    def _numbered(
+        problems: Problems, rows: Mapping[str, Any], dataset: Dataset | IterableDataset
+    ) -> Problems:
+        """The problems, each with the number of its row."""
+        numbered = {}
+        for key, problem in problems.items():
+            row = rows[key]
+            number = row_number(dataset, row["messages"], row.get("images"), most=None)
+            name = f"row {'?' if number is None else number}"
+            numbered[key] = problem._replace(text=f"{name}: {problem.text}")
+        return numbered
 
     def _problem(self, row: Mapping[str, Any]) -> Problem | None:
         messages = [dict(message) for message in row["messages"]]

@@ -10,6 +10,7 @@ from swift_grpo_ext import testing
 from swift_grpo_ext.errors import DatasetRowError
 from swift_grpo_ext.settings import Settings
 from swift_grpo_ext.trainer import rows
+from tests.conftest import built_once
 from tests.models.contract_cases import picture
 
 FAST = {"num_generations": 2, "per_device_train_batch_size": 8, "logging_steps": 1, "beta": 0.0}
@@ -144,6 +145,32 @@ def test_every_kind_of_broken_row_refuses_the_run(numbers, model, family, folder
         assert all(part in said for part in parts)
     assert "SWIFT_GRPO_EXT_BAD_ROW=skip" in message
     assert not list((tmp_path / "out").rglob("completions.jsonl")), "before anything was generated"
+
+
+@pytest.mark.parametrize("strategy", ["left", "delete"])
+def test_a_corrupt_image_under_a_template_of_ms_swift(strategy, shared_folder, folder, said, tmp_path):
+    """Without us the run ends, too, and no text says at which row; with "delete" both replace it."""
+    model = built_once(
+        shared_folder / "tiny_internvl", lambda made: testing.tiny_checkpoint("internvl", made)
+    )
+    table = [row(folder, "good.png", question=f"{number}?") for number in range(3)]
+    table.insert(1, row(folder, "truncated.png", question="Is it whole?"))
+    dataset = write(tmp_path / "rows.jsonl", table)
+    options = {"max_steps": 1, "truncation_strategy": strategy}
+    fault = "row 1: it cannot be encoded: OSError: "
+    place = "[the row that asks '<image>Is it whole?']"
+    if strategy == "delete":
+        (step,) = train(model, dataset, tmp_path / "out", **options)
+        (line,) = [line for line in said if fault in line]
+        assert f"{place}; replaced by another row" in line
+        assert step["completions/mean_length"] > 0
+        return
+    with pytest.raises(OSError, match=r"truncated|broken"):
+        train(model, dataset, tmp_path / "out", **options)
+    (line,) = [line for line in said if fault in line]
+    assert line.endswith(
+        f"{place} -> fix or remove it, or --truncation_strategy delete to have ms-swift replace such rows"
+    )
 
 
 def grounding(folder, number, **objects):
