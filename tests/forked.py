@@ -28,6 +28,7 @@ from swift_grpo_ext.errors import HostRunError
 from swift_grpo_ext.rewards.runtime import pool
 from swift_grpo_ext.testing import SwiftResult, cpu_environment
 from swift_grpo_ext.testing.run import free_port
+from tests.asserted_modes import asserting_mode
 
 SERVER = Path(__file__).with_name("forked_server.py")
 TICK = 0.02
@@ -52,10 +53,14 @@ def run_ranks(
     check: bool = True,
     on_line: Callable[[str], None] | None = None,
 ) -> SwiftResult:
-    """The ranks of ``swift <subcommand> <arguments>`` over gloo, with the contract of `testing.run_swift`."""
+    """The ranks of ``swift <subcommand> <arguments>`` over gloo, with the contract of `testing.run_swift`.
+
+    Each rank asserts that it is in the mode that the arguments ask for.
+    """
     started = time.monotonic()
-    words = [*map(str, arguments), *(["--ddp_backend", "gloo"] if ranks > 1 else [])]
-    ended = fork_ranks(f"swift.cli.{subcommand}", words, env, ranks, timeout, on_line)
+    words, mode = asserting_mode(arguments, ranks)
+    words += ["--ddp_backend", "gloo"] if ranks > 1 else []
+    ended = fork_ranks(f"swift.cli.{subcommand}", words, {**mode, **(env or {})}, ranks, timeout, on_line)
     tail = "".join(ended.written)[-400_000:]
     code = next((code for code in ended.codes if code != 0), 0)
     if check and code != 0:

@@ -1,5 +1,7 @@
 """Modes of a run, each with what shows that a run is in it: a plugin file, for the mode that MODE names.
 
+`asserted_modes.py` hands it to the runs of several ranks, with the mode that their arguments ask for.
+
 A run of another mode ends with an AssertionError at its first generation batch. docs/modes.md lists what was run.
 """
 
@@ -10,8 +12,6 @@ from swift.rlhf_trainers import GRPOTrainer
 from torch.distributed import get_backend, get_world_size
 from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
-
-PATH = __file__
 
 
 def _models(trainer):

@@ -10,6 +10,7 @@ from old_deepspeed import PROJECT, RECOMMENDED, TESTS, environment_of, one_rank
 
 from swift_grpo_ext import testing
 from swift_grpo_ext.plugin_files import plugin_file
+from tests.asserted_modes import asserting_mode
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1600), pytest.mark.xdist_group("old deepspeed")]
 
@@ -90,7 +91,8 @@ def steps_of_two_ranks(environment, model, data, output, **overrides):
         reward_funcs="even_characters",
         **overrides,
     )
-    testing.run_swift("rlhf", arguments, environment, ranks=2, timeout=900)
+    words, mode = asserting_mode(arguments, ranks=2)
+    testing.run_swift("rlhf", words, {**environment, **mode}, ranks=2, timeout=900)
     return [row for row in testing.read_logging(output) if "loss" in row]
 
 

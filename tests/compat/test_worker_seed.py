@@ -15,6 +15,7 @@ from swift_grpo_ext.compat.worker_seed import SeededWorker, fitted
 from swift_grpo_ext.compat.worker_seed import fix as PATCH
 from swift_grpo_ext.plugin_files import plugin_file
 from swift_grpo_ext.versions import installed_version
+from tests.asserted_modes import asserting_mode
 
 
 class Draws(Dataset):
@@ -141,7 +142,8 @@ def test_both_directions_through_the_command(tiny_qwen, digits, tmp_path, start,
             seed=1,
         )
         variables = {"WORKER_START": start, "SWIFT_GRPO_EXT_DISABLE": disabled}
-        return testing.run_swift("rlhf", arguments, variables, ranks=ranks, timeout=250, check=False)
+        words, mode = asserting_mode(arguments, ranks)
+        return testing.run_swift("rlhf", words, {**mode, **variables}, ranks=ranks, timeout=250, check=False)
 
     healed = run(tmp_path / "healed")
     assert healed.returncode == 0, healed.tail[-3000:]

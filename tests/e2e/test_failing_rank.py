@@ -9,6 +9,7 @@ from swift_grpo_ext import testing
 from swift_grpo_ext.plugin_files import plugin_file
 from swift_grpo_ext.testing import newest_version
 from swift_grpo_ext.watch.checkpoints import newest_whole
+from tests.asserted_modes import asserting_mode
 
 COLLABORATORS = ("rows", "completions", "scores", "advantages", "pass", "loss", "log", "save")
 
@@ -41,10 +42,10 @@ def four_steps(tiny_qwen, digits, tmp_path):
 )
 def test_all_ranks_end_with_the_first_traceback(tiny_qwen, digits, tmp_path, where):
     failed_at = []
-    words = f"the {where} of rank 1 is broken"
+    fault = f"the {where} of rank 1 is broken"
 
     def watch(line):
-        if words in line and not failed_at:
+        if fault in line and not failed_at:
             failed_at.append(time.monotonic())
 
     variables = {
@@ -53,10 +54,11 @@ def test_all_ranks_end_with_the_first_traceback(tiny_qwen, digits, tmp_path, whe
         "PET_LOG_DIR": str(tmp_path / "logs"),  # torchrun's own: a file for each rank's output
         "PET_TEE": "3",
     }
+    words, mode = asserting_mode(four_steps(tiny_qwen, digits, tmp_path), ranks=2)
     result = testing.run_swift(
         "rlhf",
-        four_steps(tiny_qwen, digits, tmp_path),
-        variables,
+        words,
+        {**mode, **variables},
         ranks=2,
         timeout=280,
         check=False,
@@ -70,10 +72,10 @@ def test_all_ranks_end_with_the_first_traceback(tiny_qwen, digits, tmp_path, whe
     assert sorted(logs) == ["0", "1"]
     for rank, text in logs.items():
         one_line = where == "save" and rank == "1"  # what a disk may do, so it ends with a line
-        assert words in (text if one_line else text.partition("Traceback (most recent call last)")[2])
+        assert fault in (text if one_line else text.partition("Traceback (most recent call last)")[2])
     if where != "reward":  # failures of rewards are agreed on: rank 0 raises the error as its own
         assert "rank 1 failed, so rank 0 ends too. Its error:\nTraceback" in logs["0"]
-        assert f"ValueError: {words}" in logs["0"]
+        assert f"ValueError: {fault}" in logs["0"]
 
 
 @pytest.mark.slow
@@ -81,10 +83,11 @@ def test_all_ranks_end_with_the_first_traceback(tiny_qwen, digits, tmp_path, whe
 def test_all_ranks_end_when_one_is_killed(tiny_qwen, digits, tmp_path):
     """By the kernel for memory, for example: nothing of it can say so, torchrun does."""
     start = time.monotonic()
+    words, mode = asserting_mode(four_steps(tiny_qwen, digits, tmp_path), ranks=2)
     result = testing.run_swift(
         "rlhf",
-        four_steps(tiny_qwen, digits, tmp_path),
-        {"FAILS_IN": "process"},
+        words,
+        {**mode, "FAILS_IN": "process"},
         ranks=2,
         timeout=280,
         check=False,

@@ -8,6 +8,7 @@ import pytest
 
 from swift_grpo_ext import testing
 from swift_grpo_ext.plugin_files import plugin_file
+from tests.asserted_modes import asserting_mode
 
 HERE = Path(__file__).parent
 REWARD = {
@@ -167,7 +168,7 @@ def test_text_and_image_rows_mixed_under_zero3_on_two_ranks(family, gather, requ
         deepspeed="zero3",
         ds3_gather_for_generation=gather,
     )
-    testing.run_swift("rlhf", arguments, ranks=2, timeout=290)
+    testing.run_swift("rlhf", *asserting_mode(arguments, ranks=2), ranks=2, timeout=290)
     steps = steps_of(tmp_path / "out")
     assert len(steps) == 4
     assert all(step["grad_norm"] >= 0 for step in steps)

@@ -2,13 +2,13 @@
 
 from pathlib import Path
 
-import modes
 import pytest
 from safetensors.torch import load_file
 
 from swift_grpo_ext import testing
 from swift_grpo_ext.deepspeed import presets
 from swift_grpo_ext.plugin_files import plugin_file
+from tests.asserted_modes import asserting_mode
 
 HERE = Path(__file__).parent
 # One runs with every `make test`; each takes half a minute.
@@ -31,15 +31,16 @@ def test_two_ranks_train_with_a_preset(preset, tiny_qwen, digits, tmp_path):
         digits.train,
         tmp_path,
         reward_funcs="even_characters",
-        external_plugins=[HERE / "gloo_for_zero3.py", plugin_file(), HERE / "length_reward.py", modes.PATH],
+        external_plugins=[HERE / "gloo_for_zero3.py", plugin_file(), HERE / "length_reward.py"],
         deepspeed=preset,
         gradient_accumulation_steps=2,
         save_strategy="steps",
         save_steps=2,
         save_only_model=True,
     )
-    stage = presets.load(preset)["zero_optimization"]["stage"]
-    testing.run_swift("rlhf", arguments, {"MODE": f"zero{stage}"}, ranks=2, timeout=560)
+    words, mode = asserting_mode(arguments, ranks=2)
+    assert mode == {"MODE": f"zero{presets.load(preset)['zero_optimization']['stage']}"}
+    testing.run_swift("rlhf", words, mode, ranks=2, timeout=560)
     rows = [row for row in testing.read_logging(tmp_path) if "loss" in row]
     assert len(rows) == 2
     assert all(row["grad_norm"] > 0 for row in rows)

@@ -20,7 +20,6 @@ class Configuration:
         variables: Environment of both runs.
         bits: Of the type that the model computes in.
         still: There is nothing to learn, so nothing may move.
-        mode: Of `modes.py`; a run through the command fails in another.
     """
 
     options: dict
@@ -30,7 +29,6 @@ class Configuration:
     variables: dict = field(default_factory=dict)
     bits: int = 32
     still: bool = False
-    mode: str = "alone"
 
 
 C = Configuration
@@ -243,18 +241,16 @@ SHARDED = {**cut(4), "gradient_checkpointing": False}
 COMMAND = {model: C({**cut(4, 2), "beta": 0.04}, model) for model in TEXT}
 """Through the command, on one rank."""
 
-# Through the command, on two ranks; the mode of `modes.py` is asserted in each rank.
+# Through the command, on two ranks; each asserts its mode (`modes.py`).
 RANKS = {
-    "DDP": C(cut(4), mode="ddp"),
-    "DDP, halves of groups": C(cut(2, 2), mode="ddp"),
-    "FSDP2": C({**SHARDED, "fsdp": "fsdp2"}, mode="fsdp2"),
-    "FSDP2, beta 0": C({**SHARDED, "beta": 0, "fsdp": "fsdp2"}, mode="fsdp2"),
-    "FSDP2, LoRA": C({**SHARDED, **PLAIN_LORA, "fsdp": "fsdp2"}, mode="fsdp2"),
-    "FSDP2, llama": C({**SHARDED, "fsdp": "fsdp2"}, "llama", mode="fsdp2"),
-    "FSDP2, teacher": C({**SHARDED, **TAUGHT, "fsdp": "fsdp2"}, "llama", mode="fsdp2"),
-    "FSDP2, teacher, LoRA": C({**SHARDED, **TAUGHT, **PLAIN_LORA, "fsdp": "fsdp2"}, "llama", mode="fsdp2"),
-    "sequence parallel": C(
-        {**cut(4), "sequence_parallel_size": 2}, "qwen2_5_vl two heads", mode="sequence parallel"
-    ),
-    "sequence parallel, llama": C({**cut(4), "sequence_parallel_size": 2}, "llama", mode="sequence parallel"),
+    "DDP": C(cut(4)),
+    "DDP, halves of groups": C(cut(2, 2)),
+    "FSDP2": C({**SHARDED, "fsdp": "fsdp2"}),
+    "FSDP2, beta 0": C({**SHARDED, "beta": 0, "fsdp": "fsdp2"}),
+    "FSDP2, LoRA": C({**SHARDED, **PLAIN_LORA, "fsdp": "fsdp2"}),
+    "FSDP2, llama": C({**SHARDED, "fsdp": "fsdp2"}, "llama"),
+    "FSDP2, teacher": C({**SHARDED, **TAUGHT, "fsdp": "fsdp2"}, "llama"),
+    "FSDP2, teacher, LoRA": C({**SHARDED, **TAUGHT, **PLAIN_LORA, "fsdp": "fsdp2"}, "llama"),
+    "sequence parallel": C({**cut(4), "sequence_parallel_size": 2}, "qwen2_5_vl two heads"),
+    "sequence parallel, llama": C({**cut(4), "sequence_parallel_size": 2}, "llama"),
 }

@@ -1,6 +1,5 @@
 """Engine and trainer are compared in real runs: each injected fault is named within two steps, health is silent."""
 
-import modes
 import pytest
 
 from swift_grpo_ext import testing
@@ -100,12 +99,11 @@ def test_each_rank_may_have_an_engine_and_all_ranks_agree(tiny_qwen, digits, tmp
             plugin_file(),
             FAULTY,
             FAULTY.replace("faulty_engine", "checked_ranks"),
-            modes.PATH,
         ],
         reward_funcs="even_characters",
         max_completion_length=16,
     )
-    variables = {"ENGINE_FAULT": "rank 1", "RECORD": str(tmp_path), "MODE": "ddp"}
+    variables = {"ENGINE_FAULT": "rank 1", "RECORD": str(tmp_path)}
     run_ranks("rlhf", arguments, env=variables, timeout=500)
     first, second = (testing.read_jsonl(tmp_path / f"checked_{rank}.jsonl") for rank in (0, 1))
     assert len(first) == 2

@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-import modes
 import pytest
 
 from swift_grpo_ext import testing
@@ -35,12 +34,12 @@ def test_two_ranks_score_each_row_once_and_agree_on_the_best(deepspeed, tiny_qwe
         digits.train,
         tmp_path / "out",
         reward_funcs="even_characters",
-        external_plugins=[*([GLOO] if deepspeed else []), REWARD, plugin_file(), modes.PATH],
+        external_plugins=[*([GLOO] if deepspeed else []), REWARD, plugin_file()],
         deepspeed=deepspeed,
         val_dataset=rows,
         **RUN,
     )
-    variables = {"SWIFT_GRPO_EXT_HELD_OUT_SHARE": "1", "MODE": deepspeed or "ddp"}
+    variables = {"SWIFT_GRPO_EXT_HELD_OUT_SHARE": "1"}
     result = run_ranks("rlhf", arguments, variables, timeout=280)
     version = testing.newest_version(tmp_path / "out")
     evaluations = read_evaluations(version)

@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-import modes
 import pytest
 from safetensors.torch import load_file
 
@@ -53,10 +52,9 @@ def figures(model, dataset, output, deepspeed, overrides, switches, plugins=()):
         dataset,
         output,
         **{"reward_funcs": "even_characters", "deepspeed": deepspeed, **overrides},
-        external_plugins=[GLOO if deepspeed else DOUBLE, REWARD, *plugins, plugin_file(), modes.PATH],
+        external_plugins=[GLOO if deepspeed else DOUBLE, REWARD, *plugins, plugin_file()],
     )
     variables = {f"SWIFT_GRPO_EXT_{name}": value for name, value in switches.items()}
-    variables["MODE"] = deepspeed or "ddp"
     result = run_ranks("rlhf", arguments, env=variables, timeout=500)
     rows = [row for row in testing.read_logging(output) if "loss" in row]
     return {name: [row[name] for row in rows if name in row] for name in FIGURES}, result.tail

@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-import modes
 import pytest
 
 from swift_grpo_ext import testing
@@ -21,7 +20,7 @@ def test_completions_of_both_ranks_keep_their_rewards(tiny_qwen, digits, tmp_pat
         tiny_qwen,
         digits.train,
         tmp_path,
-        external_plugins=[REWARD, plugin_file(), modes.PATH],
+        external_plugins=[REWARD, plugin_file()],
         reward_funcs="odd_digits",
         dynamic_sample=True,
         max_resample_times=8,
@@ -30,7 +29,7 @@ def test_completions_of_both_ranks_keep_their_rewards(tiny_qwen, digits, tmp_pat
         max_steps=1,
         seed=1,
     )
-    result = run_ranks("rlhf", arguments, {"MODE": "ddp"}, timeout=280)
+    result = run_ranks("rlhf", arguments, timeout=280)
     rows = testing.read_completions(tmp_path)
     assert len(rows) == 16
     assert EQUAL in result.tail

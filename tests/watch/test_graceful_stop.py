@@ -15,6 +15,7 @@ from swift_grpo_ext.plugin_files import plugin_file
 from swift_grpo_ext.testing.run import free_port, swift_command
 from swift_grpo_ext.watch.ending import EndRequest
 from swift_grpo_ext.watch.journal import read_events
+from tests.asserted_modes import asserting_mode
 
 PATIENCE = 200
 
@@ -113,8 +114,8 @@ def test_sigterm_of_the_command_saves_and_ends_the_training(tiny_qwen, digits, t
 @pytest.mark.two_ranks
 def test_sigterm_of_the_command_saves_and_ends_both_ranks(tiny_qwen, digits, tmp_path):
     ranks = {"NPROC_PER_NODE": "2", "MASTER_PORT": str(free_port()), "OMP_NUM_THREADS": "1"}
-    words = command(tiny_qwen, digits, tmp_path, ddp_backend="gloo")
-    check_sigterm_of_the_command(words, ranks, tmp_path)
+    words, mode = asserting_mode(command(tiny_qwen, digits, tmp_path, ddp_backend="gloo"), ranks=2)
+    check_sigterm_of_the_command(words, {**ranks, **mode}, tmp_path)
 
 
 @pytest.mark.slow

@@ -28,6 +28,7 @@ from swift_grpo_ext.watch.stall import (
     read_beats,
     write_beat,
 )
+from tests.asserted_modes import asserting_mode
 from tests.watch.conftest import Run
 
 REWARD = Beat(rank=0, step=3, phase="reward", since=100, beat=200, where="at r.py:7 in score")
@@ -159,8 +160,9 @@ def hanging(model, digits, output, reward, ranks, **overrides):
         external_plugins=[plugin_file(), plugin],
         **{"max_steps": 6, "save_strategy": "steps", "save_steps": 100, **overrides},
     )
-    env = {"SWIFT_GRPO_EXT_STALL_SECONDS": "8", "SWIFT_GRPO_EXT_ON_STALL": "abort"}
-    return testing.run_swift("rlhf", arguments, ranks=ranks, env=env, timeout=280, check=False)
+    words, env = asserting_mode(arguments, ranks)
+    env |= {"SWIFT_GRPO_EXT_STALL_SECONDS": "8", "SWIFT_GRPO_EXT_ON_STALL": "abort"}
+    return testing.run_swift("rlhf", words, ranks=ranks, env=env, timeout=280, check=False)
 
 
 @pytest.mark.slow
