@@ -43,7 +43,10 @@ def double_copy(checkpoint):
             weights = {name: tensor.double() for name, tensor in load_file(path).items()}
             save_file(weights, path, metadata={"format": "pt"})
         config = copied / "config.json"
-        config.write_text(config.read_text().replace('"float32"', '"float64"'))
+        text = config.read_text()
+        for narrower in ("float32", "bfloat16"):
+            text = text.replace(f'"{narrower}"', '"float64"')
+        config.write_text(text)
         try:
             copied.rename(folder)
         except OSError:  # another worker was faster
