@@ -142,19 +142,15 @@ def why_not_one_call(models: Sequence[nn.Module], config: Any) -> str:
     numbers = torch.Generator().manual_seed(0)
     made = [torch.randn(_TRIED.length, count, config.kv_channels, generator=numbers) for count in heads]
     given = [tensor.to(parameter.device, dtype) for tensor in made]
+    limit = _CLOSE * torch.finfo(dtype).eps
     try:
         found = _with_gradients(one_call, module, given)
         wanted = _with_gradients(functools.partial(_by, dense), module, given)
     except Exception as error:
         return f"{type(error).__name__}: {(str(error).strip().splitlines() or [''])[0]}"
-    limit = _CLOSE * torch.finfo(dtype).eps
     pairs = zip(found, wanted, strict=True)
     apart = max(float((one - other).abs().max() / other.abs().max()) for one, other in pairs)
-    return (
-        ""
-        if apart <= limit
-        else f"it is {apart:.2g} of the largest value off, where {limit:.2g} would be rounding"
-    )
+    return f"it is {apart:.2g} of the largest value off; {limit:.2g} is rounding" if apart > limit else ""
 
 
 def _with_gradients(attend: Callable[..., Tensor], module: nn.Module, given: list[Tensor]) -> list[Tensor]:

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from accelerate.utils import gather_object
+from swift.callbacks import callbacks_map
 
 from swift_grpo_ext.megatron.arguments import first_of, why_no_passes, why_no_sharing
 from swift_grpo_ext.megatron.host import Host
@@ -11,10 +12,13 @@ from swift_grpo_ext.megatron.layers import why_no_packs
 from swift_grpo_ext.megatron.vision import why_not_once
 from swift_grpo_ext.models.families import family_of, why_unknown
 from swift_grpo_ext.settings import Settings
+from swift_grpo_ext.trainer.monitors import CALLBACK
 from swift_grpo_ext.trainer.noise import noise_in
 
 PART = "megatron"
 FEATURES = ("shared_prefix", "vision_once", "completion_logits", "skip_old_logps")
+# What watches a run, and is named in its line, too.
+WATCHING = ("engine_check", "held_out", "trace_numerics")
 
 
 @dataclass(frozen=True)
@@ -34,12 +38,15 @@ class Enabled:
 
 def decide(host: Host, settings: Settings) -> Enabled:
     """Hold every optimisation against the run; what one rank cannot use is off on all."""
-    pass_ = _pass_reason(host)
+    pass_ = _switched_off(settings, "completion_logits") or _pass_reason(host)  # which the others need
     here = {
         "completion_logits": pass_,
         "shared_prefix": pass_ or _prefix_reason(host),
         "vision_once": pass_ or _vision_reason(host),
         "skip_old_logps": next(iter(old_readers(host)), ""),
+        "engine_check": _engine_reason(settings),
+        "held_out": "ms-swift evaluates by itself with Megatron: no best checkpoint, no stop",
+        "trace_numerics": "Megatron checks gradients by itself, and ends such a run",
     }
     mine = [{name: _switched_off(settings, name) or why for name, why in here.items()}]
     enabled = Enabled()
@@ -51,6 +58,12 @@ def decide(host: Host, settings: Settings) -> Enabled:
 def _switched_off(settings: Settings, name: str) -> str:
     feature = f"{PART}.{name}"
     return f"switched off; SWIFT_GRPO_EXT_DISABLE without {feature}" if settings.disables(feature) else ""
+
+
+def _engine_reason(settings: Settings) -> str:
+    if CALLBACK not in callbacks_map:
+        return "nothing watches; SWIFT_GRPO_EXT_DISABLE without callbacks"
+    return "" if settings.agree_every else "switched off; SWIFT_GRPO_EXT_AGREE_EVERY=50"
 
 
 def _pass_reason(host: Host) -> str:

@@ -5,31 +5,27 @@ from math import gcd
 from pathlib import Path
 from typing import Any
 
-from swift_grpo_ext.megatron.features import FEATURES, Enabled
+from swift_grpo_ext.megatron.features import FEATURES, WATCHING, Enabled
 from swift_grpo_ext.megatron.group_cut import Sizes
 from swift_grpo_ext.megatron.host import Host
-from swift_grpo_ext.trainer.gains import line_of
+from swift_grpo_ext.trainer.gains import gain, line_of
 from swift_grpo_ext.watch.journal import GAINS
 
 
-def write_gains(host: Host, enabled: Enabled, sizes: Sizes) -> str:
-    """Write it down in the run's output folder, on the rank that speaks; the line."""
+def write_gains(host: Host, enabled: Enabled, sizes: Sizes) -> tuple[str, str]:
+    """Write it down in the output folder, on the rank that speaks; a line of gains, one of monitors."""
     facts = facts_of(host, enabled, sizes)
     if host.is_main_process:
         folder = Path(host.args.output_dir)
         folder.mkdir(parents=True, exist_ok=True)
         (folder / GAINS).write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
-    return line_of(facts)
+    return line_of(facts), line_of({"gains": facts["watching"]})
 
 
 def facts_of(host: Host, enabled: Enabled, sizes: Sizes) -> dict[str, Any]:
     """What is on or off, by name, and the sizes that it hangs on, by their names with transformers."""
     group = host.num_generations
     per_generation = sizes.accumulation * host.steps_per_generation
-    gains = {}
-    for name in FEATURES:
-        why, _, fix = enabled.why_off.get(name, "").partition("; ")
-        gains[name] = {"state": "off" if why else "on", "why": why, "fix": fix}
     return {
         "num_generations": group,
         "of_a_prompt_on_a_rank": gcd(sizes.batch * per_generation, group),
@@ -38,5 +34,6 @@ def facts_of(host: Host, enabled: Enabled, sizes: Sizes) -> dict[str, Any]:
         "gradient_accumulation_steps": sizes.accumulation,
         "steps_per_generation": per_generation,
         "cut": sizes.line,
-        "gains": gains,
+        "gains": {name: gain(enabled.why_off.get(name, "")) for name in FEATURES},
+        "watching": {name: gain(enabled.why_off.get(name, "")) for name in WATCHING},
     }

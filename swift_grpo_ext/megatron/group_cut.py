@@ -3,7 +3,7 @@
 The same prompts are drawn, the same completions generated, and stepped on, as the user's sizes say.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -13,11 +13,11 @@ from swift_grpo_ext.errors import RefusedError
 from swift_grpo_ext.group.batch_sizes import SWITCH, BatchSizes, Cut, cuts, first_fitting
 from swift_grpo_ext.group.gpu_memory import ASLEEP, COMMUNICATORS, WORKSPACES
 from swift_grpo_ext.group.pack_memory import PackShape, fits
-from swift_grpo_ext.losses import loss_named
+from swift_grpo_ext.losses import loss_named, why_sizes_matter
 from swift_grpo_ext.megatron.host import Host
 from swift_grpo_ext.settings import Settings
 from swift_grpo_ext.trainer.distributed import agreed_max
-from swift_grpo_ext.trainer.group_cut import PROMPT, TOKENS_WITHOUT_GPU, text_sizes_of
+from swift_grpo_ext.trainer.group_cut import PROMPT, TOKENS_WITHOUT_GPU, changed, text_sizes_of
 
 ADAM = 8  # bytes of a trained parameter's two moments, made at the first step, over data-parallel ranks
 
@@ -58,22 +58,19 @@ def _cut(host: Host, settings: Settings, shared: bool) -> Sizes:
     before = BatchSizes(batch, accumulation, accumulation * host.steps_per_generation)
     stages = args.pipeline_model_parallel_size
     ways = [cut for cut in cuts(before, group) if cut.sizes.accumulation >= stages]
-    if reason := _users_own(host):
-        return Sizes(batch, accumulation, f"micro-batches stay {batch} x {accumulation}: {reason}")
     if not ways:
         return given
-    chosen = first_fitting(ways, lambda cut: bool(settings.group_batch) or _fits(host, settings, cut))
-    best = agreed_max(chosen, host.device)
+    reason = _users_own(host)
+    fitting = first_fitting(ways, lambda cut: bool(settings.group_batch) or _fits(host, settings, cut))
+    best = len(ways) if reason else agreed_max(fitting, host.device)
     if best == len(ways):
-        return Sizes(
-            batch, accumulation, f"micro-batches stay {batch} x {accumulation}: no more of a group fits"
-        )
+        why = reason or "no more of a group fits"
+        return replace(given, line=f"micro-batches stay {batch} x {accumulation}: {why}")
     after = ways[best].sizes
     return Sizes(
         after.batch,
         after.accumulation,
-        f"micro-batches of {batch} x {accumulation} are now {after.batch} x {after.accumulation}, the same "
-        f"completions per step, to share prompts; logged clip ratios are theirs; {SWITCH}=0 keeps yours",
+        f"{changed(before, after)}, to share prompts; logged clip ratios are theirs; {SWITCH}=0 keeps yours",
     )
 
 
@@ -94,9 +91,10 @@ def refuse_cut_groups(host: Host) -> None:
 
 def _users_own(host: Host) -> str:
     """Why the user's sizes are part of what is computed."""
-    if host.args.top_entropy_quantile < 1.0:
-        return "top_entropy_quantile is defined per micro-batch"
-    return "loss_type real compares the groups of a micro-batch" if host.loss_type == "real" else ""
+    if loss_named(host.loss_type).whole_groups:
+        return f"loss_type {host.loss_type} compares the groups of a micro-batch"
+    quantile = host.args.top_entropy_quantile
+    return why_sizes_matter(host.loss_type, with_liger=False, top_entropy_quantile=quantile)
 
 
 def _fits(host: Host, settings: Settings, cut: Cut) -> bool:

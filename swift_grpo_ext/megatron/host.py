@@ -70,29 +70,33 @@ class Host(Protocol):
         """Rewards ``(n, functions)`` of this rank's completions."""
 
 
-def _is_ours(record: logging.LogRecord) -> bool:
-    return record.levelno >= logging.ERROR or record.getMessage().startswith("swift-grpo-ext")
-
-
 def let_last_rank_speak() -> None:
-    """Let our lines through ms-swift's logger, which is silent on all but the first rank of a machine.
+    """Let the last rank alone say what this package has to say: with Megatron it has the loss.
 
-    With Megatron the last rank speaks, which has the loss. Errors of ms-swift go through as before.
+    ms-swift's logger is silent on all but the first rank of a machine. What is ms-swift's own stays as it is.
     """
     logger = get_logger()
-    if is_last_rank() and logger.getEffectiveLevel() > logging.INFO:
-        logger.setLevel(logging.INFO)
-        logger.addFilter(_is_ours)
+    speaks = is_last_rank()
+    level = logger.level
+    if speaks:
+        logger.setLevel(min(level, logging.INFO))
+
+    def is_said(record: logging.LogRecord) -> bool:
+        if record.getMessage().startswith("swift-grpo-ext"):
+            return speaks or record.levelno >= logging.ERROR
+        return record.levelno >= level
+
+    logger.addFilter(is_said)
 
 
-def require(own: type, host: type, *names: str) -> None:
+def require(own: type, host: type) -> None:
     """Look up what a trainer changes.
 
     Raises:
-        RefusedError: ms-swift's trainer has no method of the name of one of ours, or not one of ``names``.
+        RefusedError: ms-swift's trainer has no method of the name of one of ours.
     """
     changed = [name for name, value in vars(own).items() if callable(value) and not name.startswith("__")]
-    for name in (*changed, *names):
+    for name in changed:
         if not hasattr(host, name):
             raise RefusedError(
                 f"this ms-swift has no {host.__name__}.{name}, which is changed here",

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from megatron.core import mpu
 from swift.megatron.trainers import base, grpo_trainer, utils, vocab_parallel_utils
 from swift.rl_core.data import GRPOBatch
@@ -82,9 +81,9 @@ class Passes:
             room = settings.vision_cache_mib * 2**20
             self._vision = {mode: Vision(self._models, self._family, room) for mode in (True, False)}
 
-    def tell(self, message: str) -> None:
-        """Log a message, if there is one, once, on the rank that speaks."""
-        if message and self._host.is_main_process:
+    def tell(self, *messages: str) -> None:
+        """Log each message that is not empty once, on the rank that speaks."""
+        for message in filter(None, messages if self._host.is_main_process else ()):
             logger.info_once(f"swift-grpo-ext: {message}")
 
     @property
@@ -137,15 +136,13 @@ class Passes:
         self._before_update -= 1
         known.first_update = self._before_update >= 0 or not self._training
         self._analyse(known, inputs)
-        self._current = known
-        self._phase = "old"
-        try:
-            # Passes change the mapping and none of its tensors, so pixels need no copy.
-            with swapped(grpo_trainer, "deepcopy", dict):
-                yield
-        finally:
-            self._current = None
-            self._phase = ""
+        # Passes change the mapping and none of its tensors, so pixels need no copy.
+        with (
+            swapped(self, "_current", known),
+            self.phase("old"),
+            swapped(grpo_trainer, "deepcopy", dict),
+        ):
+            yield
 
     def _analyse(self, known: Known, inputs: Inputs) -> None:
         if "completion_logits" not in self.enabled:
@@ -165,12 +162,8 @@ class Passes:
     def _agreed(self, batch: SharedBatch | None) -> SharedBatch | None:
         """The pack, if all ranks that compute it together have the same."""
         group = self._host._get_rollout_group()
-        if dist.get_world_size(group) == 1:
-            return batch
-        mine = torch.tensor(batch.signature if batch else (0, 0), device=self._host.device)
-        both = torch.cat([mine, -mine])
-        dist.all_reduce(both, op=dist.ReduceOp.MAX, group=group)
-        if bool((both[:2] == -both[2:]).all()):
+        layouts = utils.gather_object([batch and batch.signature], group=group)
+        if len(set(layouts)) == 1:
             return batch
         self.tell("a micro-batch went the stock way: ranks disagree about its layout")
         return None
@@ -178,17 +171,11 @@ class Passes:
     @property
     def phase_now(self) -> str:
         """What the passes of this moment are for, as in `watch.phases`."""
-        return "logps" if self._phase == "teacher" else self._phase
+        return {"teacher": "logps"}.get(self._phase, self._phase) or "logps"
 
-    @contextmanager
-    def phase(self, name: str) -> Iterator[None]:
+    def phase(self, name: str) -> Context:
         """While this is open, passes are for something else than the old log-probs."""
-        before = self._phase
-        self._phase = name
-        try:
-            yield
-        finally:
-            self._phase = before
+        return swapped(self, "_phase", name)
 
     def logps(self, inputs: Inputs, stock: Stock) -> Logps:
         """Log-probs of the micro-batch at hand, of reference, teacher or old policy; None: not needed."""
@@ -211,11 +198,17 @@ class Passes:
         known = self._table.get(id(inputs["grpo_batch"]))
         return self._way(known) if known else nullcontext()
 
-    def note_policy(self, grpo_batch: GRPOBatch, logps: Tensor) -> None:
-        """The policy's pass is made: its log-probs ``(batch, seq)`` are the old ones before an update."""
+    def note_policy(self, grpo_batch: GRPOBatch, logps: Tensor) -> bool:
+        """The policy's pass is made; whether nothing was updated since its completions were sampled.
+
+        Then its log-probs ``(batch, seq)`` are the old ones.
+        """
         known = self._table.get(id(grpo_batch))
-        if known and self._needs_no_old(known):
+        if known is None:
+            return False
+        if self._needs_no_old(known):
             grpo_batch.old_per_token_logps = logps.detach()
+        return known.first_update
 
     def _needs_no_old(self, known: Known) -> bool:
         return known.first_update and "skip_old_logps" in self.enabled
@@ -267,10 +260,11 @@ class Passes:
             return
         problem = ""
         try:
+            # A pass moves the labels of the mapping that it is given.
             with self._way(known):
-                found, _ = stock(iter([inputs]))
+                found, _ = stock(iter([dict(inputs)]))
             with self._way(Known(known.prompts)):
-                expected, _ = stock(iter([inputs]))
+                expected, _ = stock(iter([dict(inputs)]))
             problem = self._compared(inputs, found, expected)
         except Exception as error:
             if not all_ranks_are_here("megatron check"):

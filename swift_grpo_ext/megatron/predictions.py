@@ -1,7 +1,7 @@
 """Which of a micro-batch's hidden states predict a token of a completion, and where the log-probs go."""
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from typing import Any
 
@@ -76,14 +76,9 @@ class OutputLayers:
             layer.register_forward_pre_hook(self._select, with_kwargs=True)
             layer.register_forward_hook(self._restore, always_call=True)
 
-    @contextmanager
-    def only(self, places: Tensor) -> Iterator[None]:
+    def only(self, places: Tensor) -> AbstractContextManager[None]:
         """While this is open, logits are ``(1, N, vocabulary)``: of the hidden states at these places."""
-        self._places = places
-        try:
-            yield
-        finally:
-            self._places = None
+        return swapped(self, "_places", places)
 
     def _select(self, layer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if self._places is None:

@@ -27,6 +27,7 @@ from swift_grpo_ext.trainer.rollout import Rollout
 from swift_grpo_ext.trainer.rows import Rows
 from swift_grpo_ext.trainer.samples import Samples, VisionSample
 from swift_grpo_ext.trainer.scoring import Scoring, names_of
+from swift_grpo_ext.watch.guard import Guard
 
 
 class MegatronGRPOTrainer(HostGRPOTrainer):
@@ -70,8 +71,9 @@ class MegatronGRPOTrainer(HostGRPOTrainer):
             self.args.num_microbatches = sizes.accumulation
             refuse_cut_groups(self)
             self.passes.tell(sizes.line)
-            self.passes.changed = lambda: self.passes.tell(write_gains(self, self.passes.enabled, sizes))
+            self.passes.changed = lambda: self.passes.tell(*write_gains(self, self.passes.enabled, sizes))
             self.passes.changed()
+            self.guard = Guard(0 if self.is_main_process else self.process_index or self.world_size)
             self.watching = Watching(self)
 
     def _prepare_rewards(self) -> None:
@@ -91,7 +93,7 @@ class MegatronGRPOTrainer(HostGRPOTrainer):
             frame = frame_of(getattr(self.template.config, "model_type", ""))
             prepare(self.reward_functions, frame, train_dataset)
             self.rows.begin()
-            with self.watching.training():
+            with self.watching.watching(None):
                 super().train(train_dataset, val_dataset)
 
     def setup_training(self, *args: Any, **kwargs: Any) -> Any:
@@ -104,7 +106,7 @@ class MegatronGRPOTrainer(HostGRPOTrainer):
         """One update; a generation batch comes before the first."""
         with self.watching.step():
             metrics, grad_norm, updated = super().train_step(train_data_iterator)
-        if self.watching.end_step(grad_norm, updated):
+        if self.watching.end_update(grad_norm, updated):
             self.args.train_iters = self.state.iteration + 1
             self.state.should_save = True
         return metrics, grad_norm, updated
@@ -132,6 +134,7 @@ class MegatronGRPOTrainer(HostGRPOTrainer):
     # A generation batch: roll out, score, prepare, finish, log.
 
     def _generate_and_score_completions(self, inputs: list[Any]) -> list[Inputs]:
+        self.watching.begin_generation_batch()
         with self.passes.generation_batch(), self.watching.phase("prepare"):  # less the phases inside it
             return super()._generate_and_score_completions(inputs)
 
@@ -207,7 +210,7 @@ class MegatronGRPOTrainer(HostGRPOTrainer):
             return super()._compute_advantages(samples, rewards_per_func, kl_values=kl_values)
         prepared = self.passes.prepared
         advantages = self.rank_scoring.advantages(samples, rewards_per_func, prepared, kl_values)
-        self.watching.look_at_rollout(samples, rewards_per_func)
+        self.watching.look_at_rewards(samples, rewards_per_func)
         return advantages
 
     # An update: the passes and the loss of its micro-batches.
@@ -225,7 +228,7 @@ class MegatronGRPOTrainer(HostGRPOTrainer):
         if not hasattr(self, "passes"):
             return super().loss_func(output_tensor, data)
         grpo_batch = data["grpo_batch"]
-        self.passes.note_policy(grpo_batch, output_tensor)
-        self.watching.add_policy(grpo_batch, output_tensor)
+        of_first_update = self.passes.note_policy(grpo_batch, output_tensor)
+        self.watching.add_policy(grpo_batch, output_tensor, of_first_update)
         with no_phantom_teacher(self, grpo_batch), real_groups(self, grpo_batch):
             return super().loss_func(output_tensor, data)

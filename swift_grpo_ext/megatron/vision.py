@@ -5,7 +5,7 @@ an object, `HuggingFaceVit`, that encodes pixels and puts their features among t
 """
 
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -90,8 +90,5 @@ class Vision:
         """While this is open, models get the features of a micro-batch's images for their pixels."""
         with ExitStack() as stack:
             for tower in self._towers:
-                stack.enter_context(self._for(tower, batch))
+                stack.enter_context(self._once.standing_in(tower, batch.wanted()))
             yield
-
-    def _for(self, tower: nn.Module, batch: MicroBatch) -> AbstractContextManager[None]:
-        return self._once.standing_in(tower, batch.wanted())

@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,57 +13,34 @@ from swift.callbacks import callbacks_map
 from swift.rl_core.data import GRPOBatch
 from torch import Tensor
 
-from swift_grpo_ext.megatron.host import Host
-from swift_grpo_ext.settings import current_settings, disabled
+from swift_grpo_ext.megatron.engine import EngineCheck
+from swift_grpo_ext.settings import current_settings
 from swift_grpo_ext.swap import swapped
-from swift_grpo_ext.trainer.monitors import CALLBACK
+from swift_grpo_ext.trainer.monitors import CALLBACK, Monitors
 from swift_grpo_ext.trainer.samples import VisionSample
-from swift_grpo_ext.watch import records
-from swift_grpo_ext.watch.guard import Guard, watches
+from swift_grpo_ext.watch.guard import watches
 from swift_grpo_ext.watch.metrics import FewFigures
 from swift_grpo_ext.watch.watch import Watch
 
 
-class Watching:
-    """Feeds the monitors of one rank. Without the part ``callbacks`` it does nothing."""
+class Watching(Monitors):
+    """The monitors of one rank, where ms-swift builds no callbacks. Without the part it does nothing."""
 
-    def __init__(self, host: Host) -> None:
-        self._host = host
-        speaks = host.is_main_process
-        self.guard = Guard(0 if speaks else host.process_index or host.world_size)
+    def __init__(self, host: Any) -> None:
+        super().__init__(host)
         self._figures: dict[str, defaultdict[str, list[float]]] = {"train": defaultdict(list)}
         self._few = FewFigures() if current_settings().console == "line" else None
         kind = callbacks_map.get(CALLBACK)
-        watched = _watched(host, self._figures, self.guard)
+        watched = _watched(host, self._figures)
         self.watch: Watch | None = kind(watched.args, watched) if kind else None
+        self._engine = EngineCheck(host, self.guard, current_settings().agree_every if kind else 0)
 
-    def phase(self, name: str) -> AbstractContextManager[None]:
-        """While this is open, the run is in a phase."""
-        return self.watch.phases.within(name) if self.watch and name else nullcontext()
-
-    @contextmanager
-    def training(self) -> Iterator[None]:
-        """While this is open, the run trains; DeadRunError afterwards says that it could not learn."""
-        if not self.watch:
-            yield
-            return
-        try:
-            yield
-        except BaseException as error:
-            self.watch.failed(error)
-            raise
-        finally:
-            self.watch.close()
-        try:
-            self.watch.end()
-        finally:
-            self._report()
-
+    @watches("set-up of the monitors")
     def begin(self) -> None:
         """Model and optimizer are ready."""
         if self.watch:
-            state = self._host.state
-            self.watch.on_train_begin(None, SimpleNamespace(max_steps=state.max_steps), None)
+            self.watch.holders = self._holders
+            self.watch.on_train_begin(None, SimpleNamespace(max_steps=self._host.state.max_steps), None)
 
     @contextmanager
     def step(self) -> Iterator[None]:
@@ -82,34 +59,39 @@ class Watching:
         with self.phase("backward"), swapped(optimizer, "step", timed):
             yield
 
-    def end_step(self, grad_norm: float | None, updated: bool) -> bool:
+    def end_update(self, grad_norm: float | None, updated: bool) -> bool:
         """An optimizer step is done; True if the run is to end now. Every rank comes here."""
         if not self.watch:
             return False
         self.watch.phases.rest_in("between")
         norm = None if grad_norm is None else float(grad_norm)
-        return self.watch.end_step(self._host.state.global_step + 1, norm, not updated)
+        step = self._host.state.global_step
+        self.add_engine(self._engine.look())
+        return self.watch.end_step(step + 1, norm, not updated)
 
-    @watches("policy figures", reads_device=True)
-    def add_policy(self, grpo_batch: GRPOBatch, logps: Tensor) -> None:
-        """Count the tokens of the policy's pass, on one of the ranks that have its log-probs."""
-        if not self.watch or not self._host.unwrapped_models[0].training:
-            return
+    def begin_generation_batch(self) -> None:
+        """Completions are about to be sampled."""
+        if self._host.model.training:
+            self._engine.begin()
+
+    def add_policy(self, grpo_batch: GRPOBatch, logps: Tensor, first_update: bool) -> None:
+        """Count the tokens of the policy's pass, on one of the ranks that have its log-probs.
+
+        Before the first update over a generation batch they are those that the engine should have sampled by.
+        """
         if mpu.get_tensor_model_parallel_rank() or mpu.get_context_parallel_rank():
             return
-        counted = self.watch.tally
-        mask = grpo_batch.completion_mask
-        counted.tokens = counted.tokens + mask.sum()
-        counted.forwarded = counted.forwarded + mask.sum()
-        counted.surprise = counted.surprise - logps.detach()[mask.bool()].sum()
+        self.add_pass(logps, grpo_batch, None)
+        if first_update:
+            self._engine.add(grpo_batch, logps)
 
-    def look_at_rollout(self, samples: Sequence[VisionSample], rewards: Tensor) -> None:
+    def look_at_rewards(self, samples: Sequence[VisionSample], rewards: Tensor) -> None:
         """A generation batch, of which this rank has some, has its advantages. Every rank comes here."""
-        if not self.watch or not self._host.unwrapped_models[0].training:
+        if not self.watch or not self._host.model.training:
             return
         texts = gather_object([str(sample.messages[-1]["content"]) for sample in samples])
         every = gather(rewards)
-        if self._host.is_main_process:
+        if self._host.accelerator.is_main_process:
             facts = self.guard.run("rollout figures", lambda: self._facts(texts, every))
             self.watch.rollout = facts or self.watch.rollout
 
@@ -120,37 +102,8 @@ class Watching:
         self._figures["train"].clear()
         return found
 
-    def _facts(self, texts: list[str], rewards: Tensor) -> records.RolloutFacts:
-        host = self._host
-        size = host.num_generations
-        last = {name: values[-1] for name, values in host._metrics["train"].items() if values}
-        figures = {name: float(value) for name, value in last.items() if value is not None}
-        advantages = list(host._logs["advantages"])[-len(rewards) :]
-        return records.RolloutFacts(
-            groups=len(texts) // size,
-            rewards=tuple(
-                records.reward_facts(name, column, round(figures.get(f"rewards/{name}/infinite", 0)))
-                for name, column in zip(host.reward_func_names, rewards.T.tolist(), strict=False)
-            ),
-            reward_std=figures.get("reward_std"),
-            advantaged=records.advantaged_share(advantages, figures),
-            zero_variance=figures.get("frac_reward_zero_std"),
-            identical=records.identical_share(texts, size),
-            clipped=None,
-            empty=records.empty_share(texts),
-            example="",
-        )
 
-    @watches("report")
-    def _report(self) -> None:
-        if not self._host.is_main_process or disabled("callbacks.report"):
-            return
-        from swift_grpo_ext.watch.report import report_at_end  # loads what draws
-
-        report_at_end(self._host.args.output_dir)
-
-
-def _watched(host: Host, figures: dict[str, Any], guard: Guard) -> Any:
+def _watched(host: Any, figures: dict[str, Any]) -> Any:
     """The trainer by the names that transformers has for what the monitors read."""
     args = host.args
     arguments = SimpleNamespace(
@@ -175,6 +128,6 @@ def _watched(host: Host, figures: dict[str, Any], guard: Guard) -> Any:
         beta=host.beta,
         is_deepspeed_enabled=False,
         is_fsdp_enabled=False,
-        guard=guard,
+        guard=host.guard,
         _metrics=figures,
     )

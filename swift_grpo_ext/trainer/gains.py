@@ -34,7 +34,7 @@ def facts_of(host: Host, enabled: Enabled, cut: str = "") -> Facts:
     idle = dict(enabled.why_idle)
     if enabled.shared_prefix and gcd(batch, group) == 1:
         idle["shared_prefix"] = cut or "one completion of a prompt in a micro-batch"
-    gains = {name: _gain(enabled.why_off.get(name, ""), idle.get(name, "")) for name in FEATURES}
+    gains = {name: gain(enabled.why_off.get(name, ""), idle.get(name, "")) for name in FEATURES}
     return {
         "num_generations": group,
         "of_a_prompt_on_a_rank": gcd(batch * args.steps_per_generation, group),
@@ -66,6 +66,7 @@ def line_of(facts: Facts) -> str:
     return line
 
 
-def _gain(why_off: str, why_idle: str) -> dict[str, str]:
+def gain(why_off: str, why_idle: str = "") -> dict[str, str]:
+    """Its state, why it is not on, and what would turn it on; reasons have that behind a semicolon."""
     why, _, fix = (why_off or why_idle).partition("; ")
     return {"state": "off" if why_off else "idle" if why_idle else "on", "why": why, "fix": fix}

@@ -52,7 +52,7 @@ def cut_into_groups(args: GRPOConfig, settings: Settings) -> None:
     _write(args, after)
     args.generation_batch_size = None  # which ms-swift refuses beside steps_per_generation
     depends = _depends(args)
-    get_logger().info(f"swift-grpo-ext: {_changed(before, after)}{f' ({depends})' if depends else ''}.")
+    get_logger().info(f"swift-grpo-ext: {changed(before, after)}{f' ({depends})' if depends else ''}.")
 
 
 def cut_by_groups(early: Early, settings: Settings) -> str:
@@ -88,12 +88,13 @@ def _cut(early: Early, settings: Settings) -> str:
     after = ways[chosen].sizes
     _write(args, after)
     return (
-        f"{_changed(before, after)}, to share prompts{how}; logged clip ratios and entropy_max and _min are "
+        f"{changed(before, after)}, to share prompts{how}; logged clip ratios and entropy_max and _min are "
         f"theirs; {SWITCH}=0 keeps yours"
     )
 
 
-def _changed(before: BatchSizes, after: BatchSizes) -> str:
+def changed(before: BatchSizes, after: BatchSizes) -> str:
+    """How the same completions are cut now."""
     return (
         f"micro-batches of {before.batch} x {before.accumulation} are now {after.batch} x "
         f"{after.accumulation}, the same completions per step"

@@ -4,6 +4,7 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -20,7 +21,7 @@ from swift_grpo_ext.swap import swapped
 from swift_grpo_ext.trainer.distributed import all_ranks_are_here, gathers_parameters
 from swift_grpo_ext.trainer.host import Host, base_model
 from swift_grpo_ext.trainer.inference import collated, looking
-from swift_grpo_ext.trainer.samples import LossValue, PerToken, VisionSample
+from swift_grpo_ext.trainer.samples import LossValue, PerToken, Rewards, VisionSample
 from swift_grpo_ext.trainer.tracing import Tracer
 from swift_grpo_ext.watch import records
 from swift_grpo_ext.watch.guard import watches
@@ -145,7 +146,7 @@ class Monitors:
 
     @watches("report")
     def _report(self) -> None:
-        if self._host.args.process_index == 0 and not disabled("callbacks.report"):
+        if self._host.accelerator.is_main_process and not disabled("callbacks.report"):
             from swift_grpo_ext.watch.report import report_at_end  # loads what draws
 
             report_at_end(self._host.args.output_dir)
@@ -236,10 +237,18 @@ class Monitors:
         """Of all ranks: ms-swift has gathered what it logs, groups one after the other."""
         host = self._host
         scores = host._rewards_per_func
+        facts = self._facts(list(host._logs["completion"])[-len(scores) :], scores)
+        if facts.advantaged == 0 and samples:
+            return replace(facts, example=records.described(samples[0], host.train_dataset))
+        return facts
+
+    def _facts(self, completions: Sequence[str], scores: Rewards) -> records.RolloutFacts:
+        """What completions of all ranks show, groups one after the other, with their scores."""
+        host = self._host
         size = 0 if host.dynamic_num_samples else host.num_generations
-        completions = list(host._logs["completion"])[-len(scores) :]
-        figures = {name: values[-1] for name, values in host._metrics["train"].items() if values}
-        advantaged = records.advantaged_share(list(host._logs["advantages"])[-len(scores) :], figures)
+        last = {name: values[-1] for name, values in host._metrics["train"].items() if values}
+        figures = {name: float(value) for name, value in last.items() if value is not None}
+        advantages = list(host._logs["advantages"])[-len(scores) :]
         return records.RolloutFacts(
             groups=len(completions) // size if size else 0,
             rewards=tuple(
@@ -247,10 +256,9 @@ class Monitors:
                 for name, column in zip(host.reward_func_names, scores.T.tolist(), strict=False)
             ),
             reward_std=figures.get("reward_std"),
-            advantaged=advantaged,
+            advantaged=records.advantaged_share(advantages, figures),
             zero_variance=figures.get("frac_reward_zero_std"),
             identical=records.identical_share(completions, size),
             clipped=figures.get("completions/clipped_ratio"),
             empty=records.empty_share(completions),
-            example=records.described(samples[0], host.train_dataset) if advantaged == 0 and samples else "",
         )

@@ -97,7 +97,8 @@ def test_each_is_off_by_its_name(feature, made, reference):
     run = made(f"without {feature}")
     assert_equal(run, reference())
     on = {name for name, gain in gains(run).items() if gain["state"] == "on"}
-    assert feature not in on
+    needed = {"completion_logits": {"completion_logits", "shared_prefix"}}.get(feature, {feature})
+    assert on == {"shared_prefix", "completion_logits", "skip_old_logps"} - needed
     if feature == "skip_old_logps":
         assert run.counts[1]["decoder_calls"] == PASSES + 4
 
@@ -118,6 +119,11 @@ def test_the_monitors_watch(python, tiny, four_rows, tmp_path):
     assert {"seconds/forward", "seconds/backward", "seconds/optimizer", "seconds/reference"} <= set(
         run.logs[1]
     )
+    watching = json.loads((tmp_path / "gains.json").read_text())["watching"]
+    states = {name: row["state"] for name, row in watching.items()}
+    assert states == {"engine_check": "on", "held_out": "off", "trace_numerics": "off"}
+    assert "] swift-grpo-ext: engine_check on, held_out off (ms-swift evaluates by itself" in run.output
+    assert "engine check: log-probs not compared: the engine returns none" in run.output
     assert (tmp_path / "watch/rank_0.json").exists()
     assert (tmp_path / "report.html").exists()
 

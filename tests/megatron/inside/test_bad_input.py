@@ -1,5 +1,6 @@
 """Layouts on which ranks disagree, batches without completions, kernels without the mask, and what is not supported."""
 
+from contextlib import nullcontext
 from types import SimpleNamespace
 
 import pytest
@@ -13,7 +14,7 @@ from swift_grpo_ext.megatron import features, passes
 from swift_grpo_ext.megatron.attention import ONE_CALL, TWO_PART, pack_params, why_not_one_call
 from swift_grpo_ext.megatron.group_cut import refuse_cut_groups
 from swift_grpo_ext.megatron.packs import padded
-from swift_grpo_ext.megatron.passes import Passes
+from swift_grpo_ext.megatron.passes import Known, Passes
 from swift_grpo_ext.megatron.predictions import IGNORED, predictions_of_rows
 
 
@@ -32,24 +33,35 @@ def bare(**host):
     return made
 
 
-@pytest.mark.parametrize("other", [(9, 4), (0, 0)], ids=["another layout", "none"])
+@pytest.mark.parametrize("other", ["(9, 4)", None], ids=["another layout", "none"])
 def test_ranks_that_disagree_about_a_layout_go_ms_swifts_way(other, monkeypatch, told):
-    def reduce(both, op, group):
-        theirs = torch.tensor([*other, *(-number for number in other)])
-        both.copy_(torch.maximum(both, theirs))
-
-    monkeypatch.setattr(passes.dist, "get_world_size", lambda group: 2)
-    monkeypatch.setattr(passes.dist, "all_reduce", reduce)
+    monkeypatch.setattr(passes.utils, "gather_object", lambda mine, group: [*mine, other])
     made = bare(_get_rollout_group=lambda: None)
-    assert made._agreed(SimpleNamespace(signature=(9, 5))) is None
+    assert made._agreed(SimpleNamespace(signature="(9, 5)")) is None
     assert told == ["swift-grpo-ext: a micro-batch went the stock way: ranks disagree about its layout"]
 
 
 def test_ranks_that_agree_share(monkeypatch):
-    monkeypatch.setattr(passes.dist, "get_world_size", lambda group: 2)
-    monkeypatch.setattr(passes.dist, "all_reduce", lambda both, op, group: None)
-    batch = SimpleNamespace(signature=(9, 5))
+    monkeypatch.setattr(passes.utils, "gather_object", lambda mine, group: mine * 2)
+    batch = SimpleNamespace(signature="(9, 5)")
     assert bare(_get_rollout_group=lambda: None)._agreed(batch) is batch
+
+
+def test_the_self_check_gives_each_pass_labels_of_its_own(monkeypatch):
+    """ms-swift's preparation of a pass moves labels by one place, in the mapping that it is given."""
+    monkeypatch.setattr(passes, "agreed_max", lambda value, device: value)
+
+    def stock(micro_batches):
+        inputs = next(micro_batches)
+        inputs["labels"] = inputs["labels"].roll(-1, -1)
+        return inputs["labels"].float(), None
+
+    labels = torch.tensor([[IGNORED, 5, 6, 7]])
+    made = bare(config=SimpleNamespace(params_dtype=torch.float32))
+    made.enabled = features.Enabled()
+    made._way = lambda known: nullcontext()
+    made._check(Known([], predictions_of_rows(labels)), {"labels": labels}, stock)
+    assert "completion_logits" in made.enabled
 
 
 def test_a_micro_batch_without_a_completion_has_logits_of_one_place_and_no_log_probs():
