@@ -104,7 +104,8 @@ def test_each_is_off_by_its_name(feature, made, reference):
 
 
 @pytest.mark.lane
-def test_the_monitors_watch(python, tiny, four_rows, tmp_path):
+def test_the_monitors_watch(python, tiny, four_rows, tmp_path, monkeypatch):
+    monkeypatch.setenv("SWIFT_GRPO_EXT_STALL_SECONDS", "1")  # a sign of life four times a second
     run = train_megatron(
         python,
         tiny("qwen2_5_vl"),
