@@ -5,7 +5,7 @@
 For each seed the quickstart's model is warmed up, then trained by GRPO twice: by `swift rlhf`, and by
 `megatron rlhf` on the CPU (docs/megatron.md), where a copy of the policy in transformers samples in vLLM's
 place. Both have this package's trainer. Printed are the shares of 360 held-out images that are read right.
-``--only`` leaves one engine out.
+``--only`` leaves one engine out, ``--output`` keeps the runs.
 """
 
 from __future__ import annotations
@@ -87,11 +87,13 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
     parser.add_argument("--model", choices=sorted(SETTINGS), default="qwen2_5_vl")
     parser.add_argument("--only", choices=sorted(ENGINES))
+    parser.add_argument("--output", type=Path)
     asked = parser.parse_args()
     engines = [asked.only] if asked.only else list(ENGINES)
     for seed in asked.seeds:
         with tempfile.TemporaryDirectory() as folder:
-            right = learn(SETTINGS[asked.model].with_seed(seed), engines, Path(folder))
+            output = asked.output / f"seed_{seed}" if asked.output else Path(folder)
+            right = learn(SETTINGS[asked.model].with_seed(seed), engines, output)
         print(
             f"seed {seed}: " + ", ".join(f"{name} {share:.1f} %" for name, share in right.items()), flush=True
         )
