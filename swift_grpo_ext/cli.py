@@ -238,6 +238,17 @@ def score(
         raise typer.Exit(1)
 
 
+@app.command(name="convert-ovis2", epilog="Example: swift-grpo-ext convert-ovis2 Ovis2-1B Ovis2-1B-hf")
+def convert_ovis2(
+    source: Annotated[str, typer.Argument(help="Folder of an original AIDC-AI/Ovis2 checkpoint.")],
+    target: Annotated[str, typer.Argument(help="Folder to write; missing or empty.")],
+) -> None:
+    """Convert an original Ovis2 checkpoint (remote code) to transformers' own class."""
+    from swift_grpo_ext.models.ovis2_convert import convert_checkpoint
+
+    print(convert_checkpoint(source, target))
+
+
 @app.command(epilog="Example: swift-grpo-ext selftest --family ovis2 --only LoRA")
 def selftest(
     family: Annotated[

@@ -88,4 +88,4 @@ def test_check_does_not_pass_over_words_behind_a_script(tmp_path):
         assert behind in result.stdout
     (tmp_path / "train.sh").write_text('swift rlhf --model a --rlhf_type grpo "$@"')
     result = CliRunner().invoke(app, ["check", str(tmp_path / "train.sh"), "--learning_rate", "0"])
-    assert (result.exit_code, "nothing is learned" in result.stdout) == (2, True)
+    assert (result.exit_code, "SWIFT_GRPO_EXT_PREFLIGHT=only" in result.stdout) == (3, True)

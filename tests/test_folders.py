@@ -47,7 +47,7 @@ def test_commands_say_so_before_they_work(words, file):
 
 
 def test_a_converted_checkpoint_needs_one_too(monkeypatch, file):
-    from examples.convert_ovis2 import checkpoint as ovis2_convert
+    from swift_grpo_ext.models import ovis2_convert
 
     for name in ("configuration", "_shards", "_expected"):
         monkeypatch.setattr(ovis2_convert, name, lambda _: None)

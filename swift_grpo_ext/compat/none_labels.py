@@ -71,7 +71,7 @@ def fix(
         raise RefusedError(
             f"{problem}, so log-probs would be read from the wrong positions",
             where=f"--template {template.template_meta.template_type}",
-            fix="a template that expands image tokens in _encode; Ovis2: thisisiron/Ovis2-*-hf "
+            fix="a template that expands image tokens in _encode; Ovis2: swift-grpo-ext convert-ovis2 "
             f"({DEFECTS['A1'].reports[0]})",
         )
     return args, made

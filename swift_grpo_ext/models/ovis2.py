@@ -70,8 +70,7 @@ class RemoteOvis2Loader(HostRemoteLoader):
             raise RefusedError(
                 "this transformers cannot load the original Ovis2: its code registers aimv2, which is taken",
                 where=model_dir,
-                fix="in a checkout of this package: "
-                f"python -m examples.convert_ovis2 {model_dir} {model_dir.rstrip('/')}-hf",
+                fix=f"swift-grpo-ext convert-ovis2 {model_dir} {model_dir.rstrip('/')}-hf",
             )
         return super().get_config(model_dir)
 

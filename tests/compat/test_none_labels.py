@@ -93,7 +93,9 @@ def test_a_cut_for_another_reason_is_refused():
     message = str(caught.value)
     assert "10 tokens became 6 embeddings" in message
     assert "so log-probs would be read from the wrong positions [--template merge]" in message
-    assert "-> a template that expands image tokens in _encode; Ovis2: thisisiron/Ovis2-*-hf" in message
+    assert (
+        "-> a template that expands image tokens in _encode; Ovis2: swift-grpo-ext convert-ovis2" in message
+    )
     assert "(https://github.com/modelscope/ms-swift/pull/3808)" in message
 
 

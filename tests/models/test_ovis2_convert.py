@@ -8,10 +8,9 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from examples.convert_ovis2.__main__ import main
-from examples.convert_ovis2.checkpoint import INDEX, convert_checkpoint
-from examples.convert_ovis2.keys import convert, native_names
 from swift_grpo_ext.errors import CheckpointError, OutputFolderError, RefusedError
+from swift_grpo_ext.models.ovis2_convert import INDEX, convert_checkpoint
+from swift_grpo_ext.models.ovis2_keys import convert, native_names
 from swift_grpo_ext.testing import tiny_ovis2
 from tests.precision import DOUBLE, in_float64
 
@@ -264,7 +263,7 @@ def test_loading_the_original_gives_the_command_that_mends_it(original):
     import swift_grpo_ext
 
     swift_grpo_ext.register(["templates"])
-    with pytest.raises(RefusedError, match=f"convert_ovis2 {original} {original}-hf"):
+    with pytest.raises(RefusedError, match=f"convert-ovis2 {original} {original}-hf"):
         get_model_processor(str(original), model_type="ovis2", torch_dtype=torch.float32)
 
 
@@ -278,11 +277,11 @@ def test_loading_the_native_one_as_remote_gives_the_right_type(native):
         get_model_processor(str(native), model_type="ovis2", torch_dtype=torch.float32)
 
 
-def test_the_command(original, tmp_path, monkeypatch, capsys):
-    target = tmp_path / "converted"
-    monkeypatch.setattr("sys.argv", ["convert_ovis2", str(original), str(target)])
-    main()
-    assert capsys.readouterr().out == f"{target}\n"
-    assert (target / "config.json").is_file()
-    with pytest.raises(SystemExit, match="is not empty"):
-        main()
+def test_the_command(original, tmp_path):
+    from typer.testing import CliRunner
+
+    from swift_grpo_ext.cli import app
+
+    result = CliRunner().invoke(app, ["convert-ovis2", str(original), str(tmp_path / "converted")])
+    assert result.exit_code == 0
+    assert (tmp_path / "converted" / "config.json").is_file()

@@ -13,10 +13,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from examples.convert_ovis2.keys import FIX_OF_CONFIG, configuration, convert, makes_no_model
 from swift_grpo_ext.errors import CheckpointError
 from swift_grpo_ext.folders import made_folder
 from swift_grpo_ext.models.families.ovis2 import ATOM, CHAT, INDICATORS, processor
+from swift_grpo_ext.models.ovis2_keys import FIX_OF_CONFIG, configuration, convert, makes_no_model
 from swift_grpo_ext.models.processors import build_processor
 
 if TYPE_CHECKING:
