@@ -4,6 +4,7 @@
     python benchmarks/held_out.py --kind length --seeds 1 2 3 --to output/held_out
     python benchmarks/held_out.py --kind healthy --seeds 1 2 3 --to output/held_out
     python benchmarks/held_out.py --summary --to output/held_out
+    python benchmarks/held_out.py --replay 2 --to output/held_out
 
 Each run is ms-swift's own, in this process, on a CPU: the quickstart's tiny Qwen2.5-VL that reads half of
 the digits after its warm start by labels. From step 40 on, in ``rate`` the learning rate is 100 times as
@@ -14,6 +15,9 @@ A run evaluates on 100 held-out images. The truth is another 260 images, that no
 a collapsing run answers them greedily, by transformers alone. A checkpoint is truly below another if the
 difference of their answers is, with its whole 95 % interval (paired, 260 rows). The fall is the first of the
 last evaluations that are all truly below the best one.
+
+``--patience 0`` stops no run, so that its whole curve is recorded; ``--replay N`` says where today's rule
+stops each of the recorded runs, which sees nothing but the evaluations: nothing is trained again.
 """
 
 from __future__ import annotations
@@ -25,7 +29,7 @@ import shutil
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -37,10 +41,10 @@ os.environ.update(testing.cpu_environment(), HF_HUB_DISABLE_PROGRESS_BARS="1")
 from examples.quickstart import training
 from examples.quickstart.evaluation import greedy_answers
 from examples.quickstart.setting import DEFAULT, SETTINGS, SIZES
-from swift_grpo_ext.watch.held_out import Evaluation, read_evaluations
+from swift_grpo_ext.watch.held_out import TOTAL, Evaluation, HeldOutHistory, read_evaluations
 
 KINDS = ("rate", "length", "healthy")
-STEPS = {"rate": 100, "length": 140, "healthy": 300}
+STEPS = {"rate": 80, "length": 110, "healthy": 300}
 EVERY = {"rate": 10, "length": 10, "healthy": 20}  # steps between two evaluations
 COLLAPSE = 40  # the step from which it collapses
 PATIENCE = 2  # evaluations: SWIFT_GRPO_EXT_HELD_OUT_STOP
@@ -188,7 +192,8 @@ def run(kind: str, seed: int, folder: Path, patience: int = PATIENCE) -> Outcome
     seconds = time.monotonic() - began
     version = testing.newest_version(output)
     evaluations = read_evaluations(version)
-    answers = {one.step: greedy_answers(version / f"checkpoint-{one.step}", truth) for one in evaluations}
+    judged = evaluations if kind != "healthy" else ()  # of these it is asked whether they stop, nothing else
+    answers = {one.step: greedy_answers(version / f"checkpoint-{one.step}", truth) for one in judged}
     right = {
         step: [float(answer == row["solution"]) for answer, row in zip(given, truth, strict=True)]
         for step, given in answers.items()
@@ -216,6 +221,17 @@ def outcomes(folder: Path) -> list[Outcome]:
         truth = {int(step): right for step, right in row["truth"].items()}
         found[row["kind"], row["seed"]] = Outcome(**{**row, "truth": truth})
     return list(found.values())
+
+
+def replayed(outcome: Outcome, folder: Path, patience: int) -> Outcome:
+    """The run as today's rule would have ended it, from its recorded evaluations."""
+    history = HeldOutHistory(str(OF_KIND[outcome.kind].get("metric_for_best_model", TOTAL)))
+    for evaluation in read_evaluations(testing.newest_version(folder / f"{outcome.kind}{outcome.seed}")):
+        history.add(evaluation)
+        if history.why_stop(patience):
+            break
+    best = history.best
+    return replace(outcome, steps=history.evaluations[-1].step, best=best.step if best else 0)
 
 
 def states_the_truth(outcome: Outcome, folder: Path) -> bool:
@@ -250,7 +266,8 @@ def main() -> None:
     parser.add_argument("--kind", choices=KINDS)
     parser.add_argument("--seeds", type=int, nargs="+", default=[])
     parser.add_argument("--to", type=Path, default=Path("output/held_out"))
-    parser.add_argument("--patience", type=int, default=PATIENCE, help="0: whole curves, for --replay")
+    parser.add_argument("--patience", type=int, default=PATIENCE, help="of the rule; 0: whole curves")
+    parser.add_argument("--replay", type=int, default=0, help="evaluations: the summary of today's rule")
     parser.add_argument("--summary", action="store_true")
     options = parser.parse_args()
     folder = options.to.resolve()
@@ -263,8 +280,10 @@ def main() -> None:
         with open(folder / "outcomes.jsonl", "a", encoding="utf-8") as file:
             file.write(json.dumps(asdict(outcome)) + "\n")
         print(outcome.line(), flush=True)
-    if options.summary:
+    if options.summary or options.replay:
         runs = outcomes(folder)
+        if options.replay:
+            runs = [replayed(one, folder, options.replay) for one in runs]
         print("\n".join(one.line() for one in runs))
         print(summary(runs, folder))
 

@@ -9,6 +9,7 @@ from typing import TextIO
 
 _STAGES = 6
 _STEP = re.compile(r"(?:'global_step/max_steps': '|^step )(\d+)/(\d+)")
+_SAID = re.compile(r"^swift-grpo-ext.*|swift-grpo-ext \[held-out\] (?:step|best).*")
 _LINES_A_RUN = 20
 
 
@@ -35,8 +36,9 @@ class Progress:
     def __call__(self, line: str) -> None:
         self._log.write(line + "\n")
         self._log.flush()
-        if line.startswith("swift-grpo-ext"):
-            print(f"      {line}", flush=True)
+        said = _SAID.search(line)
+        if said:
+            print(f"      {said[0]}", flush=True)
         found = _STEP.search(line)
         if found is None:
             return

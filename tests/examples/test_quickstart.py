@@ -26,6 +26,18 @@ def test_progress_prints_about_twenty_lines_and_keeps_all(capsys):
     assert len(log.getvalue().splitlines()) == 301
 
 
+def test_progress_prints_held_out_rewards_and_the_best_checkpoint(capsys):
+    progress = Progress(io.StringIO(), ("reward",))
+    progress("[INFO:swift] swift-grpo-ext [held-out] 9 of 9 validation rows (seed 42), answered greedily")
+    progress("[INFO:swift] swift-grpo-ext [held-out] step 50: reward 0.5 (0.4 to 0.6), the best so far, 2 s")
+    progress("[INFO:swift] swift-grpo-ext [held-out] best checkpoint: out/checkpoint-50 (step 50)")
+    _, *printed = capsys.readouterr().out.splitlines()
+    assert [line.strip() for line in printed] == [
+        "swift-grpo-ext [held-out] step 50: reward 0.5 (0.4 to 0.6), the best so far, 2 s",
+        "swift-grpo-ext [held-out] best checkpoint: out/checkpoint-50 (step 50)",
+    ]
+
+
 @pytest.mark.parametrize("family", SETTINGS)
 def test_greedy_answers_of_a_random_model(family, tmp_path):
     model = testing.tiny_checkpoint(family, tmp_path / "model", seed=1, **SIZES)
