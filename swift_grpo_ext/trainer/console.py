@@ -3,6 +3,7 @@
 import shutil
 import sys
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from swift_grpo_ext.ms_swift.hf import PrinterCallbackNew, ProgressCallbackNew
@@ -27,12 +28,21 @@ def print_lines(host: Host, held_out: HeldOutReward) -> None:
         host.add_callback(_Printer(held_out))
 
 
-class _Bar(ProgressCallbackNew):
-    """ms-swift's progress bar, which writes lines above itself."""
+class _Lines:
+    """Writes the line of what is logged."""
 
     def __init__(self, held_out: HeldOutReward) -> None:
         super().__init__()
         self._held_out = held_out
+
+    def _say(self, logs: Any, write: Callable[[str], None]) -> None:
+        line = log_line(logs, self._held_out(), terminal_width())
+        if line:
+            write(line)
+
+
+class _Bar(_Lines, ProgressCallbackNew):
+    """ms-swift's progress bar, which writes lines above itself."""
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
         """Log; what is written above the bar is the line."""
@@ -41,30 +51,18 @@ class _Bar(ProgressCallbackNew):
             super().on_log(args, state, control, logs, **kwargs)
             return
         write = bar.write
-
-        def write_line(_dictionary: str) -> None:
-            line = log_line(logs, self._held_out(), terminal_width())
-            if line:
-                write(line)
-
-        with swapped(bar, "write", write_line):
+        with swapped(bar, "write", lambda _dictionary: self._say(logs, write)):
             super().on_log(args, state, control, logs, **kwargs)
 
 
-class _Printer(PrinterCallbackNew):
+class _Printer(_Lines, PrinterCallbackNew):
     """ms-swift's printer, for ``--disable_tqdm true``."""
-
-    def __init__(self, held_out: HeldOutReward) -> None:
-        super().__init__()
-        self._held_out = held_out
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
         """Log; what is printed is the line."""
 
         def print_line(dictionary: Any, flush: bool) -> None:
-            line = log_line(dictionary, self._held_out(), terminal_width())
-            if line:
-                print(line, flush=flush)
+            self._say(dictionary, partial(print, flush=flush))
 
         with swapped(_PRINTERS_MODULE, "print", print_line):
             super().on_log(args, state, control, logs, **kwargs)

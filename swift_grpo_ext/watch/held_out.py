@@ -19,7 +19,7 @@ from swift_grpo_ext.watch.journal import read_jsonl
 
 FILE = "held_out.jsonl"  # in the run's output folder, one evaluation a line
 TOTAL = "reward"  # the name of the rewards' weighted sum
-CONFIDENCE = 0.95
+ERROR_RATE = 0.05  # of intervals that do not hold the true mean
 _FLAT_EVALUATIONS = 2  # so many times the evaluations of a fall make a standstill
 _MEDIAN_CHANGE = math.sqrt(2) * NormalDist().inv_cdf(0.75)  # between two draws, in standard deviations: 0.954
 _CLEAR_RISE = 3.0  # standard errors by which the training reward must have risen meanwhile
@@ -34,9 +34,8 @@ class Interval:
     high: float
 
     def __str__(self) -> str:
-        if math.isinf(self.low):
-            return f"{self.mean:.3g}"
-        return f"{self.mean:.3g} ({self.low:.3g} to {self.high:.3g})"
+        mean = f"{self.mean:.3g}"
+        return mean if math.isinf(self.low) else f"{mean} ({self.low:.3g} to {self.high:.3g})"
 
 
 @dataclass(frozen=True)
@@ -64,12 +63,12 @@ class Evaluation:
         return sum(score is None for score in self.scores.get(TOTAL, ()))
 
     def change_since(
-        self, before: "Evaluation", reward: str = TOTAL, confidence: float = CONFIDENCE
+        self, before: "Evaluation", reward: str = TOTAL, error_rate: float = ERROR_RATE
     ) -> Interval | None:
         """Mean difference over the rows that both scored; None if there is none, or the rows are others."""
         if self.rows != before.rows:
             return None
-        return interval(_differences([before], [self], reward), confidence)
+        return interval(_differences([before], [self], reward), error_rate)
 
 
 def _differences(before: Sequence[Evaluation], after: Sequence[Evaluation], reward: str) -> list[float]:
@@ -102,13 +101,13 @@ def swing(*courses: Sequence[float]) -> float:
 
 
 def interval(
-    values: Sequence[float], confidence: float = CONFIDENCE, further_error: float = 0.0
+    values: Sequence[float], error_rate: float = ERROR_RATE, further_error: float = 0.0
 ) -> Interval | None:
     """Student's t interval of a mean; None for no values.
 
     Args:
         values: One a row.
-        confidence: Between 0 and 1.
+        error_rate: Of so many intervals that do not hold the true mean, between 0 and 1.
         further_error: Standard error of the mean for other reasons than the rows.
 
     >>> print(interval([0.0, 1.0, 1.0, 1.0]))
@@ -122,7 +121,7 @@ def interval(
     from scipy.stats import t
 
     error = math.hypot(stdev(values) / math.sqrt(len(values)), further_error)
-    half = float(t.ppf((1 + confidence) / 2, len(values) - 1)) * error
+    half = float(t.ppf(1 - error_rate / 2, len(values) - 1)) * error
     return Interval(mean, mean - half, mean + half)
 
 
@@ -142,8 +141,7 @@ class HeldOutHistory:
     @property
     def comparable(self) -> list[Evaluation]:
         """Those on the rows of the newest one: a resumed run may have been given other rows."""
-        newest = self.evaluations[-1:]
-        return [one for one in self.evaluations if newest and one.rows == newest[0].rows]
+        return [one for one in self.evaluations if one.rows == self.evaluations[-1].rows]
 
     @property
     def best(self) -> Evaluation | None:
@@ -192,7 +190,7 @@ class HeldOutHistory:
         looks = len(scored) * (len(scored) - 1) * len(candidates)
         change = interval(
             _differences(best, scored[start:], self.metric),
-            1 - (1 - CONFIDENCE) / looks,
+            ERROR_RATE / looks,
             swing(heights[:start], heights[start:]) * math.sqrt(1 / size + 1 / evaluations),
         )
         if self._most(change) >= 0:
@@ -226,7 +224,7 @@ class HeldOutHistory:
         if max(map(self._height, later)) > self._height(first):
             return ""
         rise = _clear_training_rise(first, newest)
-        change = newest.change_since(first, self.metric, 1 - (1 - CONFIDENCE) / len(scored))
+        change = newest.change_since(first, self.metric, ERROR_RATE / len(scored))
         if rise <= 0 or self._most(change) >= rise or self._catches_up(newest):
             return ""
         return f"training reward up {rise:.2g}, held-out {self.metric} flat since step {first.step}"

@@ -179,10 +179,12 @@ def test_the_machines_memory_is_part_of_the_arithmetic():
 
 
 NEW = {
+    "best-by-loss": "--val_dataset rows.jsonl --metric_for_best_model eval_loss",
     "best-model-steps": "--load_best_model_at_end true --eval_strategy steps --save_steps 100 --eval_steps 30",
     "servers-and-ports": "--use_vllm true --vllm_mode server --vllm_server_host a b --vllm_server_port 8000",
 }
 SOUND = {
+    "best-by-loss": "--val_dataset rows.jsonl --metric_for_best_model eval_reward",
     "best-model-steps": "--load_best_model_at_end true --eval_strategy steps --save_steps 90 --eval_steps 30",
     "servers-and-ports": "--use_vllm true --vllm_mode server --vllm_server_host a b --vllm_server_port 8000 8001",
 }

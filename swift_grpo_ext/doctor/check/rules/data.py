@@ -7,7 +7,7 @@ from pathlib import Path
 from swift_grpo_ext.doctor.check.files import rows_of
 from swift_grpo_ext.doctor.check.rules.table import grpo, option, rule
 from swift_grpo_ext.doctor.check.run import Run
-from swift_grpo_ext.findings import ERROR, Problem
+from swift_grpo_ext.findings import ERROR, WARNING, Problem
 from swift_grpo_ext.group.batch_sizes import groups_in
 
 
@@ -76,6 +76,18 @@ def _best_model(run: Run) -> Iterator[Problem]:
         what = f"save_steps {args.save_steps:g} is not a multiple of eval_steps {args.eval_steps:g}"
         steps = args.eval_steps * max(1, round(args.save_steps / args.eval_steps))
         yield option("save_steps", what, f"{steps:g}")
+
+
+@rule(
+    "best-by-loss",
+    WARNING,
+    symptoms="best_model_checkpoint answers no better than the others",
+    cause="On-policy the loss of GRPO is 0 by construction, so its least value says nothing about answers.",
+    scope=grpo,
+)
+def _best_by_loss(run: Run) -> Iterator[Problem]:
+    if run.evaluates and "loss" in (run.arguments.metric_for_best_model or ""):
+        yield option("metric_for_best_model", "the best checkpoint is chosen by the loss", "eval_reward")
 
 
 @rule(
