@@ -22,7 +22,7 @@ def _models(trainer):
 
 def is_alone(trainer):
     assert trainer.args.world_size == 1
-    assert trainer.model_wrapped is trainer.model
+    assert trainer.accelerator.num_processes == 1
 
 
 def is_ddp(trainer):
