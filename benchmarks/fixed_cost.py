@@ -30,7 +30,8 @@ from swift_grpo_ext.plugin_files import plugin_file
 from swift_grpo_ext.swap import swapped
 from swift_grpo_ext.testing.families import TINY
 from swift_grpo_ext.testing.selftest.cases import BASE, cut
-from swift_grpo_ext.testing.selftest.plugin import SelftestReward, SelftestTrainer, StockTrainer
+from swift_grpo_ext.testing.selftest.plugin import SelftestTrainer, StockTrainer
+from swift_grpo_ext.testing.selftest.script import SelftestReward
 
 WARM_UP = 10  # steps
 

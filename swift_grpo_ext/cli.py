@@ -258,6 +258,9 @@ def selftest(
     only: Annotated[str, typer.Option(help="Only the equalities whose name contains this.")] = "",
     folder: Annotated[Path | None, typer.Option(help="Keep the runs and their log here.")] = None,
     stock: Annotated[bool, typer.Option("--stock", help="ms-swift's own trainer, no patches.")] = False,
+    megatron: Annotated[
+        bool, typer.Option("--megatron", help="megatron rlhf on one and two GPUs against swift rlhf.")
+    ] = False,
 ) -> None:
     """Compare pairs of tiny CPU runs that must be equal (exit code 1: one is not; 2: an unknown name).
 
@@ -268,13 +271,16 @@ def selftest(
     """
     from swift_grpo_ext.testing import cpu_environment
 
+    if "CUDA_VISIBLE_DEVICES" in os.environ:
+        os.environ["SELFTEST_DEVICES"] = os.environ["CUDA_VISIBLE_DEVICES"]
     os.environ.update(cpu_environment())  # before anything imports torch
     if stock:
         os.environ.update({"SELFTEST_STOCK": "1", "SWIFT_GRPO_EXT_DISABLE": "compat,trainer"})
     from swift_grpo_ext.testing.selftest.cases import FAMILIES
     from swift_grpo_ext.testing.selftest.runs import selftest as run_selftest
 
-    if not run_selftest(family or FAMILIES, only, folder):
+    families = family or (("qwen2_5_vl",) if megatron else FAMILIES)  # mcore-bridge has no Ovis2
+    if not run_selftest(families, only, folder, megatron):
         raise typer.Exit(1)
 
 

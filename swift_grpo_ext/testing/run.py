@@ -51,6 +51,7 @@ def run_swift(
     *,
     check: bool = True,
     on_line: Callable[[str], None] | None = None,
+    megatron: bool = False,
 ) -> SwiftResult:
     """Run ``swift <subcommand> <arguments>`` on the CPU, in a process of its own.
 
@@ -62,6 +63,7 @@ def run_swift(
         timeout: Limit in seconds, after which the command and its children are killed.
         check: A command that fails is an error, with the tail of its output.
         on_line: Called with every line of output while the command runs.
+        megatron: Run ``megatron <subcommand>``, on the GPUs that ``env`` names.
 
     Raises:
         HostRunError: The command failed or ran over its limit, and ``check`` is set.
@@ -69,11 +71,13 @@ def run_swift(
     started = time.monotonic()
     several = {}
     gloo = []
-    if ranks > 1:
+    command = [sys.executable, "-m", "swift.cli._megatron.main"] if megatron else [swift_command()]
+    if ranks > 1 or megatron:
         several = {"NPROC_PER_NODE": str(ranks), "MASTER_PORT": str(free_port()), "OMP_NUM_THREADS": "1"}
+    if ranks > 1 and not megatron:
         gloo = ["--ddp_backend", "gloo"]  # NCCL, the host's default, needs GPUs
     process = subprocess.Popen(
-        [swift_command(), subcommand, *arguments, *gloo],
+        [*command, subcommand, *arguments, *gloo],
         env={**os.environ, **cpu_environment(), **several, **(env or {})},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

@@ -4,7 +4,8 @@ import random
 
 from swift.rlhf_trainers import GRPOTrainer as HostGRPOTrainer
 
-from swift_grpo_ext.testing.selftest.plugin import WORDS, Scripted
+from swift_grpo_ext.testing.selftest.plugin import Scripted
+from swift_grpo_ext.testing.selftest.script import WORDS
 from swift_grpo_ext.trainer.grpo import GRPOTrainer
 from swift_grpo_ext.trainer.loss_fixes import no_phantom_teacher
 

@@ -50,6 +50,38 @@ class Case:
     measures: tuple[str, ...] = ()  # of the first run what must be zero, where there is no second
     disabled: str = ""  # parts of this package that are switched off
     differs: str = ""  # why the two may differ, if the difference is part of a definition
+    megatron: bool = False  # the second run is one of ``megatron rlhf``
+
+
+_OF_TRANSFORMERS = """
+    use_cpu attn_impl use_vllm per_device_train_batch_size gradient_accumulation_steps max_steps
+    learning_rate optim lr_scheduler_type warmup_ratio save_strategy
+"""
+# `BASE` by the names of ``megatron rlhf``, without what a GPU alone has, in micro-batches that become groups.
+MEGATRON: Options = {
+    **dict.fromkeys(_OF_TRANSFORMERS.split()),
+    "micro_batch_size": 1,
+    "global_batch_size": 8,
+    "train_iters": 2,
+    "lr": 0.1,
+    "lr_decay_style": "constant",
+    "lr_warmup_fraction": 0,
+    "optimizer": "sgd",
+    "sgd_momentum": 0,
+    "use_distributed_optimizer": False,
+    "padding_free": False,  # kernels for rows end to end take no single precision
+    "attention_backend": "unfused",
+    "vit_attn_impl": "sdpa",
+    "recompute_granularity": "none",
+    "gradient_accumulation_fusion": False,
+    "vllm_mode": "colocate",
+    "add_version": False,
+    "split_dataset_ratio": 0,
+    "dataloader_pin_memory": False,
+    "no_save_optim": True,
+    "no_save_rng": True,
+    "report_to": "tensorboard",
+}
 
 
 def cut(size: int, accumulation: int = 1) -> Options:
@@ -57,8 +89,22 @@ def cut(size: int, accumulation: int = 1) -> Options:
     return {"per_device_train_batch_size": size, "gradient_accumulation_steps": accumulation}
 
 
+def megatron_cases() -> Iterator[Case]:
+    """``megatron rlhf`` in each layout against ``swift rlhf``, which trains all of the model there."""
+    layouts: dict[str, Options] = {
+        "TP 1": {},
+        "TP 2": {"tensor_model_parallel_size": 2, "sequence_parallel": True},
+        "PP 2": {"pipeline_model_parallel_size": 2},
+    }
+    trained = {"freeze_vit": False, "freeze_aligner": False}
+    for name, layout in layouts.items():
+        ranks = 2 if layout else 1
+        title = f"Megatron, {name} = transformers"
+        yield Case(title, trained | cut(8), trained | layout, ranks, megatron=True)
+
+
 def cases() -> Iterator[Case]:
-    """Every equality, in the order of the table."""
+    """Every equality without Megatron, in the order of the table."""
     some = {"reward_funcs": "selftest_some", "loss_type": "dapo"}
     finest = {**LOSSES, "dapo, some unscored": some, "LoRA": LORA}
     for name, options in finest.items():

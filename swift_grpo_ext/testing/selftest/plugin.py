@@ -1,26 +1,17 @@
-"""What selftest runs give ms-swift: scripted completions, rewards, a trainer that measures, attention."""
+"""What selftest runs give ms-swift: a trainer that is scripted and measures, rewards, attention."""
 
-import hashlib
-import json
-import math
 import os
-import random
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import pairwise
-from pathlib import Path
+from types import ModuleType
 from typing import Any, ClassVar
 
 import torch
+import torch.distributed as dist
 from swift.arguments.sft_args import SftArguments
-from swift.infer_engine.protocol import (
-    ChatCompletionResponse,
-    ChatCompletionResponseChoice,
-    ChatMessage,
-    RolloutOutput,
-    UsageInfo,
-)
-from swift.rewards import ORM, orms
+from swift.infer_engine.protocol import RolloutOutput
+from swift.rewards import orms
 from swift.rl_core.data import GRPOBatch
 from swift.rlhf_trainers import GRPOTrainer as HostGRPOTrainer
 from swift.trainers.trainer_factory import TrainerFactory
@@ -28,36 +19,13 @@ from torch import Tensor, nn
 from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
+from wrapt import register_post_import_hook
 
 from swift_grpo_ext.swap import swapped
+from swift_grpo_ext.testing.selftest.script import SelftestReward, SomeScores, scripted
 from swift_grpo_ext.trainer.grpo import GRPOTrainer
 
-WORDS = "the digit looks round so answer is zero one two three four five six seven eight nine"
 SEGMENTS = "selftest_segments"
-
-
-class SelftestReward(ORM):
-    """A number in 0 ... 1 that depends on the completion's text alone."""
-
-    def __call__(self, completions: list[str], **kwargs: object) -> list[float | None]:
-        """Score each completion by a hash of its text."""
-        return list(map(_of_text, completions))
-
-
-class SomeScores(ORM):
-    """The same for some completions, None for the others, an infinity for a few."""
-
-    def __call__(self, completions: list[str], **kwargs: object) -> list[float | None]:
-        """Score each completion, or not, by a hash of its text."""
-        marks = [_of_text(text[::-1]) for text in completions]
-        return [
-            None if mark < 0.35 else math.inf if mark < 0.43 else _of_text(text)
-            for mark, text in zip(marks, completions, strict=True)
-        ]
-
-
-def _of_text(text: str) -> float:
-    return hashlib.sha256(text.encode()).digest()[0] / 255
 
 
 class Scripted(HostGRPOTrainer):
@@ -80,16 +48,7 @@ class Scripted(HostGRPOTrainer):
         return list(map(self._answer, infer_requests, places))
 
     def _answer(self, request: Any, place: int) -> RolloutOutput:
-        images = [Path(str(image)).name for image in request.images]
-        texts = [[message["role"], str(message["content"])] for message in request.messages]
-        generator = random.Random(json.dumps([texts, images, place]))
-        words = generator.choices(WORDS.split(), k=generator.randint(1, 3))
-        tokenizer = self.template.tokenizer
-        tokens = tokenizer.encode(" ".join(words))[: self.max_completion_length]
-        message = ChatMessage("assistant", tokenizer.decode(tokens))
-        choice = ChatCompletionResponseChoice(0, message, "stop", token_ids=tokens)
-        usage = UsageInfo(0, len(tokens), len(tokens))
-        return RolloutOutput(response=ChatCompletionResponse("scripted", [choice], usage))
+        return scripted(request, place, self.template, self.max_completion_length)
 
     def _prepare_batch_inputs(self, samples: list[Any]) -> list[dict[str, object]]:
         batches = super()._prepare_batch_inputs(samples)
@@ -170,6 +129,35 @@ def install() -> None:
     trainer = StockTrainer if os.environ.get("SELFTEST_STOCK") else SelftestTrainer
     TrainerFactory.TRAINER_MAPPING["grpo"] = f"{__name__}.{trainer.__name__}"
     allow_segments()
+
+
+def script_megatron() -> None:
+    """Let the Megatron trainer of this process, a child that trains once, have scripted completions."""
+    register_post_import_hook(_without_engine, "swift.megatron.trainers.rollout_mixin")
+
+
+def _without_engine(host: ModuleType) -> None:
+    """Give Megatron's trainer scripted completions in the place of vLLM's."""
+    mixin = host.MegatronRolloutMixin
+    start = mixin._init_rollout_engine
+
+    def begin(trainer: Any) -> None:
+        trainer.args.use_vllm = False  # the arguments demand vLLM, which nothing needs from here on
+        start(trainer)
+
+    def complete(trainer: Any, samples: list[Any]) -> object:
+        samples = trainer._preprocess_inputs(samples)
+        first = dist.get_rank(trainer._get_rollout_group()) * len(samples)
+        answers = [
+            scripted(
+                request, place % trainer.num_generations, trainer.template, trainer.max_completion_length
+            )
+            for place, request in enumerate(trainer.samples2requests(samples), first)
+        ]
+        return trainer._postprocess_rollout_outputs(samples, answers)
+
+    mixin._init_rollout_engine = begin
+    mixin._generate_completions = complete
 
 
 @contextmanager

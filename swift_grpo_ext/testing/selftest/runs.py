@@ -16,10 +16,19 @@ from swift_grpo_ext.folders import made_folder
 from swift_grpo_ext.plugin_files import plugin_file
 from swift_grpo_ext.settings import PREFIX
 from swift_grpo_ext.testing.families import TINY
-from swift_grpo_ext.testing.selftest.cases import BASE, FAMILIES, Case, Options, cases
+from swift_grpo_ext.testing.selftest.cases import (
+    BASE,
+    FAMILIES,
+    MEGATRON,
+    Case,
+    Options,
+    cases,
+    megatron_cases,
+)
 
 DISABLE = f"{PREFIX}DISABLE"
-PLUGIN = "from swift_grpo_ext.testing.selftest import plugin\n\nplugin.install()\n"
+DEVICES = "SELFTEST_DEVICES"  # the user's CUDA_VISIBLE_DEVICES, where there were some
+PLUGIN = "from swift_grpo_ext.testing.selftest import plugin\n\nplugin.install()\nplugin.script_megatron()\n"
 # Largest difference that the order of single-precision sums explains.
 TOLERANCE = {
     **{"loss": 1e-5, "grad_norm": 1e-5, "kl": 1e-5, "parameters": 1e-4},
@@ -72,20 +81,23 @@ def _row(name: str, *cells: str) -> str:
     return name.ljust(_WIDTH) + "".join(f"{cell:>11}" for cell in cells[:-1]) + f"  {cells[-1]}"
 
 
-def selftest(families: Sequence[str] = FAMILIES, only: str = "", folder: Path | None = None) -> bool:
+def selftest(
+    families: Sequence[str] = FAMILIES, only: str = "", folder: Path | None = None, megatron: bool = False
+) -> bool:
     """Run the equivalence suite on tiny models and print what it found; True if no equality is violated.
 
     ``families`` are those of tiny checkpoints that see. ``only`` cases with that in their name run; an empty
-    ``folder`` keeps the runs and their log.
+    ``folder`` keeps the runs and their log. With ``megatron`` the cases are `megatron_cases`.
 
     Raises:
         SwiftGrpoExtError: A family or case is unknown, or the folder is not empty.
     """
-    chosen = [case for case in cases() if only in case.name]
+    every = list(megatron_cases() if megatron else cases())
+    chosen = [case for case in every if only in case.name]
     seeing = [name for name, tiny in TINY.items() if tiny.vision]
     unknown = [family for family in families if family not in seeing]
     if unknown or not chosen:
-        what, known = (unknown[0], seeing) if unknown else (only, [case.name for case in cases()])
+        what, known = (unknown[0], seeing) if unknown else (only, [case.name for case in every])
         raise SwiftGrpoExtError(f"selftest knows no {what!r}", fix=f"one of: {'; '.join(known)}")
     if folder is not None and folder.is_dir() and any(folder.iterdir()):
         raise SwiftGrpoExtError("selftest needs an empty folder", where=str(folder), fix="another --folder")
@@ -104,11 +116,18 @@ def selftest(families: Sequence[str] = FAMILIES, only: str = "", folder: Path | 
 
 def _findings(family: str, chosen: Sequence[Case], root: Path) -> Iterator[Comparison]:
     with _quiet(root / f"{family}.log"):
-        model = testing.tiny_checkpoint(family, root / family / "model")
-        digits = testing.digits_dataset(root / family / "digits", limit=32)
+        megatron = any(case.megatron for case in chosen)
+        # Two ranks share the heads of keys and values.
+        heads: dict[str, Any] = {"num_key_value_heads": 2} if megatron else {}
+        model = testing.tiny_checkpoint(family, root / family / "model", **heads)
+        rows = testing.digits_dataset(root / family / "digits", limit=32).train
+        if megatron:  # all in each step: the engines draw them in different orders
+            lines = rows.read_text(encoding="utf-8").splitlines(keepends=True)
+            rows = rows.with_name("two.jsonl")
+            rows.write_text("".join(lines[:2]), encoding="utf-8")
     for case in chosen:
         with _quiet(root / f"{family}.log"):
-            found = find(case, Bench(model, digits.train, root / family))
+            found = find(case, Bench(model, rows, root / family))
         yield found
 
 
@@ -128,8 +147,12 @@ def find(case: Case, bench: Bench) -> Comparison:
         if case.other is None:
             return Comparison(case, {name: one.measured.get(name, math.nan) for name in case.measures})
         checkpoint = one.folder / f"checkpoint-{case.resume}" if case.resume else None
-        other = _run(bench, case, case.other, folder / "other", case.ranks, checkpoint)
-        return Comparison(case, differences(one, other, bench.model, skip=case.resume))
+        other = _run(bench, case, case.other, folder / "other", case.ranks, checkpoint, case.megatron)
+        measures = differences(one, other, bench.model, skip=case.resume)
+        if case.megatron:
+            # Megatron logs a mean over the tokens of a micro-batch, not over rows. The loss has the KL, too.
+            del measures["kl"]
+        return Comparison(case, measures)
     except (RuntimeError, ValueError, TypeError, AttributeError, KeyError, OSError, HostRunError) as error:
         return Comparison(case, error=f"{type(error).__name__}: {error}".splitlines()[0][:160])
 
@@ -139,8 +162,8 @@ def differences(one: Result, other: Result, model: Path, skip: int = 0) -> dict[
 
     ``grad_norm`` is relative, and ``parameters``, to the largest change of any since the start.
     """
-    mine = {row["global_step/max_steps"]: row for row in one.steps[skip:]}
-    theirs = {row["global_step/max_steps"]: row for row in other.steps}
+    mine = {_step(row): row for row in one.steps[skip:]}
+    theirs = {_step(row): row for row in other.steps}
     if not mine or not set(mine) <= set(theirs):
         return dict.fromkeys(("loss", "grad_norm", "kl", "parameters"), math.nan)
     pairs = [(mine[step], theirs[step]) for step in mine]
@@ -150,6 +173,10 @@ def differences(one: Result, other: Result, model: Path, skip: int = 0) -> dict[
         "kl": max(abs(a["kl"] - b["kl"]) for a, b in pairs),
         "parameters": _parameter_difference(one.folder, other.folder, model),
     }
+
+
+def _step(row: dict[str, Any]) -> str:
+    return str(row.get("global_step/max_steps") or row["iteration"])  # Megatron calls it otherwise
 
 
 def _parameter_difference(one: Path, other: Path, model: Path) -> float:
@@ -170,23 +197,33 @@ def _parameter_difference(one: Path, other: Path, model: Path) -> float:
 
 
 def _run(
-    bench: Bench, case: Case, options: Options, folder: Path, ranks: int = 1, checkpoint: Path | None = None
+    bench: Bench,
+    case: Case,
+    options: Options,
+    folder: Path,
+    ranks: int = 1,
+    checkpoint: Path | None = None,
+    megatron: bool = False,
 ) -> Result:
-    """One run of ms-swift: inside this process, or as a command where it takes several ranks."""
+    """One run of ms-swift: inside this process, or as a command where it takes several ranks or Megatron."""
     folder.mkdir(parents=True)
     plugins = [plugin_file()]
-    if ranks > 1:
+    if ranks > 1 or megatron:
         plugins.append(folder / "ext_selftest.py")
         plugins[1].write_text(PLUGIN, encoding="utf-8")
     chosen = {**BASE, "save_steps": options.get("max_steps", BASE["max_steps"]), **options}
     if checkpoint is not None:
         chosen["resume_from_checkpoint"] = checkpoint
+    if megatron:
+        chosen |= MEGATRON
     arguments = testing.grpo_arguments(bench.model, bench.dataset, folder, external_plugins=plugins, **chosen)
     off = (os.environ.get(DISABLE), case.disabled, "callbacks.report")
     env = {DISABLE: ",".join(filter(None, off))}
     measured: dict[str, float] = {}
-    if ranks > 1:
-        testing.run_swift("rlhf", arguments, env, ranks=ranks, timeout=900)
+    if megatron:  # kernels of single precision would round factors to 10 bits
+        env |= {"CUDA_VISIBLE_DEVICES": os.environ.get(DEVICES, "0,1"), "NVIDIA_TF32_OVERRIDE": "0"}
+    if ranks > 1 or megatron:
+        testing.run_swift("rlhf", arguments, env, ranks=ranks, timeout=900, megatron=megatron)
     else:
         register()  # it does so once per process, so a host put back to before would stay without
         from swift_grpo_ext.testing.selftest.plugin import installed
