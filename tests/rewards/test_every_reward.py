@@ -93,6 +93,7 @@ FLOODS = (
     "<td>a",
     "<td",
     "| a ",
+    "\n- ",
     "\\boxed{",
 )
 soup = st.lists(st.sampled_from(PIECES), max_size=30).map("".join)

@@ -17,7 +17,8 @@ _ASIDE = re.compile(
 )
 # "\n**Explanation:** it has 3 rows": a heading behind which no answer is given
 _EXPLANATION = re.compile(
-    r"(?<=\S)\s*\n[\s#*_-]*(?:explanation|reasoning|reason|rationale|justification|note|解释|理由|说明|解析|原因)"
+    r"(?<=\S)[ \t]{0,4}\n{1,4}[ \t#*_-]{0,8}(?:explanation|reasoning|reason|rationale|justification"
+    r"|note|解释|理由|说明|解析|原因)"
     r"[*_]*\s?[:：\n]",
     re.IGNORECASE,
 )
