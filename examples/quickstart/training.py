@@ -30,7 +30,7 @@ TRAINING: dict[str, Any] = {
 _EVALUATION: dict[str, Any] = {
     "eval_strategy": "steps",
     "eval_steps": 50,
-    "per_device_eval_batch_size": 60,
+    "per_device_eval_batch_size": 360,
     "save_total_limit": 2,
 }
 
