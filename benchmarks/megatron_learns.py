@@ -5,7 +5,8 @@
 For each seed the quickstart's model is warmed up, then trained by GRPO twice: by `swift rlhf`, and by
 `megatron rlhf` on the CPU (docs/megatron.md), where a copy of the policy in transformers samples in vLLM's
 place. Both have this package's trainer. Printed are the shares of 360 held-out images that are read right.
-``--only`` leaves one engine out, ``--output`` keeps the runs.
+``--only`` leaves one engine out, ``--output`` keeps the runs. With
+SWIFT_GRPO_EXT_DISABLE=megatron the Megatron trainer is ms-swift's own.
 """
 
 from __future__ import annotations
@@ -58,7 +59,10 @@ def by_megatron(setting: Setting, warm: Path, digits: testing.Digits, output: Pa
         "min_lr": 0,
         "logging_steps": 10,
     }
-    order = Order(warm, digits.train, output / "megatron", arguments, gradients=False, sampled=True)
+    disable = os.environ["SWIFT_GRPO_EXT_DISABLE"]
+    order = Order(
+        warm, digits.train, output / "megatron", arguments, gradients=False, disable=disable, sampled=True
+    )
     train_all(environment / "bin/python", [order], limit=LIMIT)
     return output / "megatron" / f"checkpoint-{steps}"
 
