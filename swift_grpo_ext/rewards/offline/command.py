@@ -8,6 +8,7 @@ from swift_grpo_ext.errors import DatasetRowError, RewardError, SettingsError
 from swift_grpo_ext.rewards.catalogue import NAMES
 from swift_grpo_ext.rewards.offline import printed
 from swift_grpo_ext.rewards.offline.files import read_rows, samples_of
+from swift_grpo_ext.rewards.offline.progress import progress
 from swift_grpo_ext.rewards.offline.scoring import Scored, gold_samples, score, with_image_sizes
 from swift_grpo_ext.rewards.reading.json_text import Json
 from swift_grpo_ext.rewards.runtime.rules import load_table
@@ -39,7 +40,8 @@ def run(
     found = []
     for name in dict.fromkeys(rewards) or [_named_reward(rows, data)]:
         samples = gold_samples(name, rows, rules) if gold else samples_of(rows, completions)
-        found.append(score(name, samples, rules, plugins))
+        with progress(f"{name} scores {len(samples)} completions"):
+            found.append(score(name, samples, rules, plugins))
     files = [_write(found, output or Path())]
     if as_json:
         print(json.dumps(printed.summary(found, gold, files), ensure_ascii=False, indent=1))

@@ -110,7 +110,7 @@ _NEITHER = re.compile(
 
 def leading_polarity(text: str) -> list[bool | None]:
     """The polarity of the first word, if it has one; None if the opposite follows at once ("yes or no")."""
-    text = text[_marks_end(text) :]
+    text = _MARKS.sub("", text, count=1)
     if opinion := _OPINION.match(text):
         text = text[opinion.end() :]
         if short := _OPPOSED.match(text):
@@ -126,11 +126,6 @@ def leading_polarity(text: str) -> list[bool | None]:
         rest.removeprefix("...").lstrip(" …,/|;&、([*?？").removeprefix("or ").removeprefix("and ").lstrip()
     )
     return [None if second and _POLARITY[second[1]] is not polarity else polarity]
-
-
-def _marks_end(text: str) -> int:
-    marks = _MARKS.match(text)
-    return marks.end() if marks else 0
 
 
 def parse_yes_no(text: str) -> bool | None:
@@ -165,8 +160,8 @@ def _polarity(plain: str) -> bool | None:
 def _stated(plain: str) -> list[Statement[bool | None]]:
     found: list[Statement[bool | None]] = []
     for label in labels(plain):
-        start = _SKIPPED.match(plain, label.end())
-        leading = leading_polarity(plain[start.end() if start else label.end() :][:80])
+        said = _SKIPPED.sub("", plain[label.end() :][:160], count=1)
+        leading = leading_polarity(said[:80])
         found += [(*label.span(), polarity) for polarity in leading]
     for judged in _JUDGED.finditer(plain):
         found.append((*judged.span(), bool(judged[2] or judged[3]) is not bool(judged[1])))
