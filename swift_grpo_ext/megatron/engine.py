@@ -11,7 +11,7 @@ from accelerate.utils import gather_object
 from swift.rl_core.data import GRPOBatch
 from torch import Tensor
 
-from swift_grpo_ext.trainer.engine.agreement import EARLY, Agreement, Distance, EngineFacts, distance, judge
+from swift_grpo_ext.trainer.engine.agreement import Agreement, Distance, EngineFacts, begin_and_rest, judge
 from swift_grpo_ext.trainer.engine.check import FIRST_STEPS, PART
 from swift_grpo_ext.trainer.engine.comparison import together
 from swift_grpo_ext.trainer.host import once_of_run
@@ -29,9 +29,9 @@ class EngineCheck:
         self._checks = 0
         self._last_step = 0
         self._due = False
-        self._begin = self._rest = (
-            Distance()
-        )  # of this rank's completions: their first tokens, and the others
+        # Of this rank's completions: their first tokens, and the others.
+        self._begin = Distance()
+        self._rest = Distance()
         self._history: list[Agreement] = []
         self._say = once_of_run(host, "engine check: ")
 
@@ -53,8 +53,9 @@ class EngineCheck:
         mask = grpo_batch.completion_mask.bool()
         for of_engine, of_policy, completion in zip(sampled, logps.detach(), mask, strict=True):
             engine, policy = (row[completion].tolist() for row in (of_engine, of_policy))
-            self._begin += distance(engine[:EARLY], policy[:EARLY])
-            self._rest += distance(engine[EARLY:], policy[EARLY:])
+            first, others = begin_and_rest(engine, policy)
+            self._begin += first
+            self._rest += others
 
     def look(self) -> EngineRecord | None:
         """What the check of an update shows; None if none was due, or possible. Every rank comes here."""

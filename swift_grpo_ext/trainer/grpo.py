@@ -184,11 +184,11 @@ class GRPOTrainer(HostGRPOTrainer):
         return self.rows.named(super().to_samples(self.rows.good(rows)))
 
     def _generate_completions(self, samples: Samples) -> Samples:
+        self.engine_check.begin()
         with (
             self.rows.named_in_errors(samples),
             self.monitors.phase("rollout"),
             self.monitors.tracer.sampling(),
-            self.engine_check.listening(),
             self.held_out.rollout_timed(len(samples)),
         ):
             completed: Samples = super()._generate_completions(samples)

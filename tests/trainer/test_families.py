@@ -38,7 +38,7 @@ MIXED = {
 TUNERS = {"full": {}, "lora": {"tuner_type": "lora", "lora_dropout": 0.0, "init_weights": "false"}}
 DTYPES = {"fp32": {}, "bf16": {"torch_dtype": "bfloat16", "bf16": True}}
 ROUNDED = 2e-8  # ms-swift logs eight decimals
-ROUNDINGS = 4  # of the whole gradient, nearer than which no sum in double precision is
+ROUNDINGS = 1  # of the whole gradient, nearer than which no sum in double precision is
 # What ms-swift itself cannot do: LLaVA-OneVision's collator has no room for rows of several images.
 MOST_IMAGES = {"llava_onevision": 1}
 

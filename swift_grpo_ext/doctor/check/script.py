@@ -44,7 +44,7 @@ _WRITE_NOTHING = frozenset(
     : [ [[ alias break cat cd conda continue date df du echo env exit export false free fuser grep head
     hostname hostnamectl id kill killall ls lscpu lsof mamba mkdir modprobe module nc netstat npu-smi
     nvidia-smi pip pip3 pkill popd printf ps pushd ray return rm scontrol set shopt sleep ss swanlab
-    swift swift-grpo-ext sync tail test time trap true ulimit umask uname unset wait wandb wc which
+    swift swift-grpo-ext sync tail test time touch trap true ulimit umask uname unset wait wandb wc which
     whoami
     """.split()  # noqa: SIM905
 )

@@ -96,6 +96,11 @@ class TurnFigures:
         )
 
 
+def begin_and_rest(engine: Sequence[float], trainer: Sequence[float]) -> tuple[Distance, Distance]:
+    """How far log-probs of a completion are apart: of its first `EARLY` tokens, and of the others."""
+    return distance(engine[:EARLY], trainer[:EARLY]), distance(engine[EARLY:], trainer[EARLY:])
+
+
 @dataclass(frozen=True)
 class Agreement:
     """One check of an engine, over all ranks or those that are apart.

@@ -1,8 +1,8 @@
 """When the rollout engine is checked, by which completions, and what becomes of it over ranks."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from itertools import compress, islice, zip_longest
 from typing import TypeVar
@@ -94,11 +94,9 @@ class EngineCheck:
             configured={name: getattr(sampling, name) for name in SETTINGS},
         )
 
-    @contextmanager
-    def listening(self) -> Iterator[None]:
-        """While this is open, a rollout begins and ends; what transformers draws is written down."""
+    def begin(self) -> None:
+        """A rollout begins; where it is to be compared, what transformers draws is written down."""
         self._records = not self._host.args.use_vllm and self._due()
-        yield
 
     def turn(
         self,

@@ -18,14 +18,14 @@ from swift_grpo_ext.models.image_pipeline import picture_of
 from swift_grpo_ext.models.template import images_in
 from swift_grpo_ext.swap import swapped
 from swift_grpo_ext.trainer.engine import agreement
-from swift_grpo_ext.trainer.engine.agreement import Agreement, Distance, TurnFigures, distance
+from swift_grpo_ext.trainer.engine.agreement import Agreement, Distance, TurnFigures, begin_and_rest, distance
 from swift_grpo_ext.trainer.engine.prompts import (
     first_difference,
     grid_difference,
     lost_image,
     prompt_difference,
 )
-from swift_grpo_ext.trainer.engine.turns import EARLY, Place, last_heard, name_of, places, rewritten, turn_at
+from swift_grpo_ext.trainer.engine.turns import Place, last_heard, name_of, places, rewritten, turn_at
 from swift_grpo_ext.trainer.engine.vision import OTHER_PICTURES, OTHER_POSITIONS, positions_by
 from swift_grpo_ext.trainer.host import Host, base_model, unwrapped
 from swift_grpo_ext.trainer.inference import collated, looking
@@ -90,8 +90,9 @@ class Comparison:
         begin = Distance()
         rest = Distance()
         for engine, trainer in zip(claimed, computed, strict=True):
-            begin += distance(engine[:EARLY], trainer[:EARLY])
-            rest += distance(engine[EARLY:], trainer[EARLY:])
+            first, others = begin_and_rest(engine, trainer)
+            begin += first
+            rest += others
         tokens = (begin + rest).tokens or 1.0
         return Agreement(
             self._host.state.global_step,
