@@ -6,6 +6,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import av
+import numpy as np
 import torch
 from PIL import Image
 
@@ -27,6 +29,18 @@ def picture(width: int, height: int) -> Image.Image:
     red = Image.linear_gradient("L").rotate(90).resize((width, height))
     green = Image.linear_gradient("L").resize((width, height))
     return Image.merge("RGB", (red, green, Image.radial_gradient("L").resize((width, height))))
+
+
+def turning_video(path: Path, frames: int) -> Path:
+    """Write a video of a turning picture, 8 frames a second."""
+    with av.open(str(path), "w") as container:
+        stream = container.add_stream("mpeg4", rate=8)
+        stream.width, stream.height, stream.pix_fmt = 84, 84, "yuv420p"
+        for number in range(frames):
+            turned = np.asarray(picture(84, 84).rotate(9 * number))
+            container.mux(stream.encode(av.VideoFrame.from_ndarray(turned, format="rgb24")))
+        container.mux(stream.encode())
+    return path
 
 
 @dataclass(frozen=True)

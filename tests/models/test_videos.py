@@ -1,13 +1,12 @@
 """Videos of rows: read with PyAV, or refused by name."""
 
 import av
-import numpy as np
 import pytest
 
 import swift_grpo_ext
 from swift_grpo_ext.errors import DatasetRowError
 from tests.models import contract
-from tests.models.contract_cases import picture
+from tests.models.contract_cases import turning_video
 
 
 @pytest.fixture(scope="module")
@@ -37,15 +36,7 @@ def encoded(template, video, **columns):
 @pytest.fixture
 def turning(tmp_path):
     """Path of a video of 20 frames at 8 a second."""
-    path = str(tmp_path / "turning.mp4")
-    with av.open(path, "w") as container:
-        stream = container.add_stream("mpeg4", rate=8)
-        stream.width, stream.height, stream.pix_fmt = 84, 84, "yuv420p"
-        for number in range(20):
-            frame = av.VideoFrame.from_ndarray(np.asarray(picture(84, 84).rotate(9 * number)), format="rgb24")
-            container.mux(stream.encode(frame))
-        container.mux(stream.encode())
-    return path
+    return str(turning_video(tmp_path / "turning.mp4", frames=20))
 
 
 @pytest.fixture

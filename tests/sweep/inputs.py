@@ -7,6 +7,7 @@ from PIL import Image
 
 from swift_grpo_ext import testing
 from swift_grpo_ext.testing.families import TINY
+from tests.models.contract_cases import turning_video
 
 MODELS = {
     "qwen2_5_vl_stock": lambda folder, **options: testing.tiny_qwen2_5_vl(
@@ -87,6 +88,19 @@ def sized(folder, without=()):
     return write(folder / "pictures.jsonl", rows)
 
 
+MEDIA = ((0, 0), (1, 0), (3, 0), (0, 1), (1, 1), (0, 0), (3, 0), (0, 1))  # images and videos of a row
+
+
+def media(folder):
+    """Eight questions with no image to three, with and without a video."""
+    rows = [json.loads(line) for line in pictures(folder, [images for images, _ in MEDIA]).open()]
+    video = str(turning_video(folder / "turning.mp4", frames=16))
+    for row, (_, videos) in zip(rows, MEDIA, strict=False):
+        row["videos"] = [video] * videos
+        row["messages"][0]["content"] = "<video>" * videos + row["messages"][0]["content"]
+    return write(folder / "pictures.jsonl", rows[: len(MEDIA)])
+
+
 DATA = {
     "text": text_rows,
     "hints": hints,
@@ -94,5 +108,6 @@ DATA = {
     "images 0-3": lambda folder: pictures(folder, (1, 0, 3, 2)),
     "sizes": sized,
     "one row without": lambda folder: sized(folder, without=(1, 6)),
+    "media": media,
     "two images": lambda folder: pictures(folder, (2,)),
 }

@@ -1,19 +1,20 @@
-"""Through the command, ours against stock: text models, and on two ranks FSDP2 and sequence parallelism."""
+"""Through the command, ours against stock: text models, on two ranks FSDP2 and sequence parallelism, rows in many orders."""
 
 import os
 from pathlib import Path
 
 import pytest
 from sweep import inputs
-from sweep.table import COMMAND, RANKS, USERS_CUT
+from sweep.table import COMMAND, RANKS, USERS_CUT, Configuration
 
 from swift_grpo_ext import testing
 from swift_grpo_ext.plugin_files import plugin_file
-from swift_grpo_ext.testing.selftest.cases import BASE
+from swift_grpo_ext.testing.selftest.cases import BASE, cut
 from tests.forked import run_ranks
 from tests.trainer.runs import gains
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.timeout(900)
+SLOW = pytest.mark.slow
 HERE = Path(__file__).parent
 # Not kl: stock logs the mean of the ranks' means, ours the mean over all tokens.
 FIGURES = ("loss", "grad_norm", "reward", "entropy/mean", "clip_ratio/region_mean", "teacher_kl")
@@ -37,11 +38,13 @@ def steps(kind, configuration, model, dataset, output, ranks):
     return [row for row in testing.read_logging(output / kind) if "loss" in row]
 
 
+@SLOW
 @pytest.mark.parametrize("name", COMMAND)
 def test_one_rank_equals_stock(name, tmp_path):
     equals_stock(COMMAND[name], tmp_path, ranks=1)
 
 
+@SLOW
 @pytest.mark.two_ranks
 @pytest.mark.parametrize("name", RANKS)
 def test_two_ranks_equal_stock(name, tmp_path):
@@ -66,3 +69,39 @@ def equals_stock(configuration, tmp_path, ranks):
         for figure in FIGURES:
             if figure in one or figure in other:
                 assert other[figure] == pytest.approx(one[figure], rel=1e-4, abs=1e-5), figure
+
+
+# Four of the eight rows in each step, two on each rank: in one micro-batch, or one in each of two.
+ORDERS = {"num_generations": 2, "learning_rate": 0.01, "gradient_checkpointing": False}
+TOGETHER, APART = (cut(8), cut(4)), (cut(4, 2), cut(2, 2))  # on one rank, on each of two
+FROZEN = {"freeze_vit": True, "freeze_aligner": True}
+TRAINED = {"freeze_vit": False, "freeze_aligner": False}
+WAITING = {
+    "ZeRO-3, frozen": (FROZEN, TOGETHER, {"deepspeed": "zero3"}),
+    "ZeRO-3, trained": (TRAINED, APART, {"deepspeed": "zero3"}),
+    "FSDP2, frozen": (FROZEN, APART, {"fsdp": "fsdp2"}),
+    "FSDP2, trained": (TRAINED, TOGETHER, {"fsdp": "fsdp2"}),
+}
+
+
+@pytest.mark.two_ranks
+@pytest.mark.parametrize(
+    ("way", "epochs"),
+    [("FSDP2, trained", 2), *(pytest.param(way, 50, marks=SLOW) for way in WAITING)],
+)
+def test_orders_of_rows_of_every_medium(way, epochs, tmp_path):
+    """Where ranks wait for each other in the tower nobody hangs, and each step is that of one process.
+
+    Each epoch of two steps has an order of its own; ranks that hang are ended, which fails the run.
+    """
+    training, (of_one, of_each), sharding = WAITING[way]
+    options = {**ORDERS, **training, "num_train_epochs": epochs, "max_steps": 2 * epochs}
+    model = inputs.MODELS["qwen2_5_vl"](tmp_path / "model")
+    dataset = inputs.DATA["media"](tmp_path / "data")
+    stock = steps("Stock", Configuration({**options, **of_one}), model, dataset, tmp_path, ranks=1)
+    ours = steps("Ours", Configuration({**options, **of_each, **sharding}), model, dataset, tmp_path, ranks=2)
+    assert gains(tmp_path / "Ours")["shared_prefix"]["state"] == "on"
+    assert len(stock) == len(ours) == 2 * epochs
+    for number, (expected, row) in enumerate(zip(stock, ours, strict=True)):
+        for figure in ("loss", "grad_norm", "reward"):
+            assert row[figure] == pytest.approx(expected[figure], rel=1e-3, abs=1e-5), (number, figure)
