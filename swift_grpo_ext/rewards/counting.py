@@ -3,6 +3,7 @@
 import re
 import unicodedata
 from collections.abc import Iterable
+from itertools import zip_longest
 
 from swift_grpo_ext.rewards.contract import Columns, Unscorable, last_question, reward
 from swift_grpo_ext.rewards.gold.columns import gold_string
@@ -12,6 +13,7 @@ from swift_grpo_ext.rewards.reading.json_text import json_values
 from swift_grpo_ext.rewards.reading.numbers import ANYTHING, Place, Quantity, quantities, stated_quantity
 from swift_grpo_ext.rewards.reading.spelled_numbers import CLASSIFIERS, with_digits
 from swift_grpo_ext.rewards.reading.statement import CORRECTED, labels, without_asides
+from swift_grpo_ext.rewards.reading.tokens import tokenise
 
 GOLD = ("solution", "count", "answer")
 MAX_SUM = 400  # characters of an answer in which a number is looked for that the others add up to
@@ -25,7 +27,7 @@ _NOTHING = re.compile(
 )
 # "a single bird"
 _SINGLE = re.compile(
-    r"\b(?:an? |the |only )?(?:single|solitary|lone)\b|\b(?:only|just) (?:a )?(?:one|single)\b(?! of)"
+    r"\b(?:an? |the |only )?(?:single|solitary|lone)\b|\b(?:only|just) (?:a |the )?(?:one|single)\b(?! of)"
 )
 # "not a single one"
 _NOT_ONE = re.compile(
@@ -82,12 +84,21 @@ _FIRST_THING: Place = (
         rf"|[{CLASSIFIERS}]([\u4e00-\u9fff]{{1,6}})[和、,]\d{{1,4}}[{CLASSIFIERS}](?!\2)[\u4e00-\u9fff]{{1,6}}\W{{0,4}}\Z"
     ),
 )
-# "how many red dogs are there": what is counted
-_COUNTED = re.compile(
-    r"\b(?:how many|(?:total )?number of|count (?:all )?(?:of )?(?:the"
-    r" )?)\s{0,2}(?:[a-z-]{1,20}\s){0,3}?([a-z-]{3,20}?)(?:e?s)?"
-    r"(?=\s(?:are|is|were|was|can|do|does|did|have|has|in|on|at|there|appear|visible)\b|[?.,:]|\s?\Z)"
-    rf"|(?:多少|几)[{CLASSIFIERS}]?([\u4e00-\u9fff]{{1,4}}?)(?=[?？。,，在]|\Z)"
+# ", while ": between two things that are counted
+_PART = re.compile(
+    r"[.,;:!?。，；：！？、()\n]+|\b(?:and|but|while|whereas|with|plus|versus|vs)\b|和|与|而|还有|以及"
+)
+# "no dogs": of something it is a count of none
+_NO = re.compile(
+    r"(?:\bno(?:ne)?|(?:\bnot|n['’]t)(?: \w{1,10}){0,2} any) +(?=(?!other|more|further|fewer|less|additional|doubt)[a-z])"
+    r"|(?:没有|沒有)(?=[\u4e00-\u9fff])"
+)
+# Words of a question, or of an answer, that name nothing.
+_WORDS_OF_FORM = frozenset(
+    "a an the how many much what is are was were be there here do does did can could you i we it see count find"
+    " number total of in on at to from for by me tell image picture photo video scene this that these those them"
+    " they which have has visible shown seen present appear please all altogether overall sum so thus therefore"
+    " answer final together makes make exactly about not only just 图 片 画 面 中 里 有 多 少 几 请 问 数 量 的 是 一 共 总 在 上 了 着".split()
 )
 # What is near the count but is not it, and what only numbers an object: "almost 7", "the 7th".
 _BESIDE: tuple[Place, ...] = (
@@ -121,26 +132,50 @@ def counts(text: str) -> list[int]:
     return _whole(quantities(_plain(text)))
 
 
-def _asked_for(columns: Columns) -> str:
-    """The thing that the row's question asks the number of, in the singular; "" if it does not say."""
+def _words(text: str) -> frozenset[str]:
+    """What a text names: its words in the singular, Chinese by the character."""
+    words = (word for word in tokenise(text) if not word.isdecimal() and word not in CLASSIFIERS)
+    return frozenset(word.removesuffix("s") for word in words if word not in _WORDS_OF_FORM)
+
+
+def _asked_for(columns: Columns) -> frozenset[str]:
+    """What the row's question names."""
     given = (columns.get(name) for name in QUESTION)
     questions = (value if isinstance(value, str) else last_question(value) for value in given)
-    question = next(filter(None, questions), "")[-2000:]
-    counted = _COUNTED.search(question.casefold())
-    return (counted[1] or counted[2]) if counted else ""
+    return _words(next(filter(None, questions), "")[-MAX_SUM:])
 
 
-def _number_of(thing: str) -> Place:
-    """Where a number of this thing stands, in the last sentence that has a number."""
-    ahead = r"[^.。!\n]{0,200}(?:[.。!\n]\D{0,400})?\Z"
-    pattern = rf"(?:\s[^\W\d]{{1,16}}){{0,2}}\s?[{CLASSIFIERS}]?{re.escape(thing)}(?={ahead})"
-    return ANYTHING, re.compile(pattern)
+def _about(text: str, asked: frozenset[str]) -> str:
+    """The parts of a text with a number that name most of what is asked for; "" if none does.
+
+    All of it where it ends in a number that is said of nothing by itself ("3 here, 2 there, in all 5").
+    """
+    parts = [""]  # each but the last with one number, or several without a mark between them
+    for part, mark in zip_longest(_PART.split(text), _PART.findall(text), fillvalue=""):
+        parts[-1] += part
+        if re.search(r"\d", part):
+            parts.append("")
+        else:
+            parts[-1] += mark
+    *parts, rest = parts
+    names = [_words(part) for part in parts]
+    best = max((len(said & asked) for said in names), default=0)
+    if not best or not names[-1]:
+        return text * (best > 0)
+    parts[-1] += rest
+    return "".join(part for part, said in zip(parts, names, strict=True) if len(said & asked) == best)
 
 
-def stated_count(text: str, thing: str = "") -> int | None:
+def _number_of(asked: frozenset[str]) -> Place:
+    """Where a number of what is asked for stands."""
+    names = "|".join(map(re.escape, sorted(asked)))
+    return ANYTHING, re.compile(rf"(?:\s[^\W\d]{{1,16}}){{0,2}}\s?[{CLASSIFIERS}]?(?:{names})")
+
+
+def stated_count(text: str, asked: frozenset[str] = frozenset()) -> int | None:
     """The count that a text states: alone in its first line, a total, or what `stated_quantity` finds.
 
-    Of several things that of `thing`, else the first one; a number that the others add up to is the total.
+    Of several things that which is asked for, else the first one; what the others add up to is the total.
 
     None if it states none: a bound ("more than 7"), a range, a refusal, a question.
     """
@@ -148,31 +183,28 @@ def stated_count(text: str, thing: str = "") -> int | None:
     first = _FIRST_LINE.match(plain)
     alone = first is not None and not any(place[0].search(plain[-48:]) for place in _TOTALS[1:3])
     source = first[1] if first and alone else plain
-    asked = [_number_of(thing)] if thing and not labels(plain) else []
     if _NONE_FIRST.match(plain):
         return 0
-    if asked and re.search(
-        rf"\b(?:no|none) +(?:[a-z]{{1,16}}"
-        rf" )?{re.escape(thing)}(?!.{{0,400}}\d\D{{0,16}}{re.escape(thing)})",
-        plain,
-    ):
-        return 0
-    total, *parts = counts(text[:MAX_SUM]) or [0]
-    if len(text) <= MAX_SUM and len(parts) > 1 and total == sum(parts) and not CORRECTED.search(text):
-        return total
-    places = (*_TOTALS, *asked, _FIRST_THING)
-    return next(iter(_whole([stated_quantity(source, places, _BESIDE)])), None)
+    numbers = counts(text[:MAX_SUM])
+    if len(text) <= MAX_SUM and len(numbers) > 2 and not CORRECTED.search(text):
+        for total in (numbers[0], numbers[-1]):
+            if 2 * total == sum(numbers):
+                return total
+    places = _TOTALS
+    if asked and not labels(plain):
+        source = _about(_NO.sub("0 ", source), asked) or source
+        places = (*places, _number_of(asked))
+    return next(iter(_whole([stated_quantity(source, (*places, _FIRST_THING), _BESIDE)])), None)
 
 
-def _stated(completion: str, thing: str) -> int | None:
+def _stated(completion: str, asked: frozenset[str]) -> int | None:
     """The count that a completion states; of an object in JSON the value under a key such as ``count``."""
     answer = extract_answer(completion)
     values = json_values(last_fenced(answer)) if answer and "{" in answer else None
     if values and len(values) == 1 and isinstance(values[0], dict):
         by_key = {str(key).casefold(): value for key, value in values[0].items()}
-        keys = [key for key in by_key if _KEY.search(key)] or [
-            key for key in by_key if thing and thing in key
-        ]
+        keys = [key for key in by_key if _KEY.search(key)]
+        keys = keys or [key for key in by_key if _words(key) & asked]
         plain = json_value(answer or "")
         if keys and not isinstance(by_key[keys[0]], (list, dict)):
             counted = str(by_key[keys[0]])
@@ -180,7 +212,7 @@ def _stated(completion: str, thing: str) -> int | None:
             return stated_count(counted) if agrees else None
         if keys or (len(by_key) > 1 and plain is None):
             return None
-    return stated_count(short_answer(completion) or "", thing)
+    return stated_count(short_answer(completion) or "", asked)
 
 
 def _gold_count(columns: Columns) -> int:

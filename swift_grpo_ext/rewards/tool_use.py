@@ -8,7 +8,7 @@ from swift_grpo_ext.rewards.gold.columns import as_text, gold_value
 from swift_grpo_ext.rewards.gold.geometry import matched_mean
 from swift_grpo_ext.rewards.json_schema import field_f1, tree_of
 from swift_grpo_ext.rewards.reading.action_space import calls_in
-from swift_grpo_ext.rewards.reading.answer import extract_answer
+from swift_grpo_ext.rewards.reading.answer import extract_answer, last_fenced
 from swift_grpo_ext.rewards.reading.tool_calls import ToolCall, tool_calls
 
 GOLD = ("solution", "tool_calls", "answer")
@@ -56,7 +56,7 @@ def tool_call(completion: str, columns: Columns, *, arguments: Literal["f1", "ex
     """
     gold = _gold_calls(columns)
     said = extract_answer(completion) or ""
-    typed = (call for _, call in calls_in(said))  # book(to="LAX"), as Python writes it
+    typed = (call for _, call in calls_in(last_fenced(said)))  # book(to="LAX"), as Python writes it
     predicted = tool_calls(said) or [ToolCall(str(call.pop("action")), call) for call in typed]
     if not 0 < len(predicted) <= MAX_CALLS:
         return 0.0

@@ -22,7 +22,7 @@ BUTTONS = {"left": "click", "right": "right_click", "middle": "middle_click", "w
 EMPTY_TEXTS = {"no input text", "none", "null"}
 
 _SEPARATOR = re.compile(r"[\s+,_-]+")
-_CALL = re.compile(r"(?<![A-Za-z0-9_])((?:[A-Za-z]{2,16}\.)?[A-Za-z][A-Za-z_0-9]{1,30})\s{0,4}\(")
+_CALL = re.compile(r"(?<![A-Za-z0-9_])((?:[A-Za-z_]{2,16}\.)?[A-Za-z][A-Za-z_0-9]{1,30})\s{0,4}\(")
 _ARGUMENT = re.compile(
     r"\s{0,8}(?:([A-Za-z_]\w{0,40})\s{0,4}=\s{0,4})?(\"(?:[^\"\\]|\\.){0,4096}\"|'(?:[^'\\]|\\.){0,4096}'"
     r"|(?:\[[^\[\]]{0,256}\]|\[\[[^\[\]]{0,256}\]\]|\([^()]{0,256}\))|[^,()\[\]\"'=]{1,256})\s{0,8}(,|\)|\Z)",
@@ -109,7 +109,7 @@ def calls_in(text: str) -> Iterator[tuple[int, dict[str, Json]]]:
             closed = following != ","
             left = left - 1
         before = text[max(0, start.start() - 4) : start.start()].strip()
-        if name in KINDS or (closed and before[-1:] in ("", "[", ",")):
+        if name in KINDS or (closed and before[-1:] in ("", "[", ",", "(")):
             yield start.start(), found | _positional(KINDS.get(name, ("", ""))[0], bare)
         start = _CALL.search(text, at)
 

@@ -48,6 +48,8 @@ _THOUGHT = re.compile(
 _ACTED = re.compile(r"(?:\A|\n|[.!?。]\s)\s{0,4}(?:actions?|动作)\s?[:：]", re.IGNORECASE)
 _BRACKETED = re.compile(r"\s{0,4}[\[\"'“「]([^\[\]\"'”」\n]{1,512})[\]\"'”」]")
 
+# "click(80, 95)?"
+_ASKED_AT_END = re.compile(r"[\])}>][\s`*]{0,4}[?？]\s{0,4}\Z")
 # "no ", "should I "
 _ASKED = re.compile(r"\b(?:no|(?:should|shall|can|may|must|do) (?:i|we))\s\Z", re.IGNORECASE)
 
@@ -58,6 +60,8 @@ def parse_action(text: str, order_of: OrderOf = as_corners) -> Action | None:
     What stands behind "Thought:" is none, and neither is an action that is denied ("do not click").
     """
     body = _without_thought(last_fenced(text).strip())
+    if _ASKED_AT_END.search(body):
+        return None
     if called := tool_calls(body):
         return action_of(called[-1]._asdict(), order_of)
     values = values_in(body)

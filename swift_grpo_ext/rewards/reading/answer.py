@@ -15,7 +15,7 @@ from collections.abc import Iterable
 
 from swift_grpo_ext.rewards.reading.doubt import requests_input
 from swift_grpo_ext.rewards.reading.json_text import decoded
-from swift_grpo_ext.rewards.reading.statement import after_label, fold_width, without_explanation
+from swift_grpo_ext.rewards.reading.statement import UNSURE, after_label, fold_width, without_explanation
 from swift_grpo_ext.rewards.reading.words import DIALECTS, WRITING
 
 ANSWER = ("<answer>", "</answer>")
@@ -23,6 +23,7 @@ THINKING = tuple(DIALECTS.thinking.items())
 BLOCKS = tuple(DIALECTS.answers.items())
 FENCE = "```"
 MAX_SHORT_CHARS = 4_000  # of a longer answer, a short value stands at the start or at the end
+MAX_LEAD = 120  # characters of a sentence before what it says
 MAX_ANSWER_CHARS = 32_768  # a longer answer counts as none: no task needs it, and costs stay bounded
 
 _MARKS = {pair: tuple(re.compile(re.escape(mark), re.I) for mark in pair) for pair in (*BLOCKS, *THINKING)}
@@ -45,9 +46,27 @@ KEYS = (
 )
 _COMMAND = re.compile(r"\\(?:text|textbf|textit|textrm|mathrm|mathbf|mathsf|boldsymbol|bf)\s?\{")
 _MARKED = re.compile(r"\*\*([^*\n]{1,400})\*\*|[\"“「『]([^\"“”「」『』\n]{1,400})[\"”」』]")
-# "The date is 12 March."
+# "The date is 12 March.", "Signed by: Dr. Jane Smith": a short sentence that ends in what it says
+_SENTENCE = re.compile(
+    r"(?:the|this|that|these|those|it|its|he|she|they|his|her|their|there|i|we|a|an|in the|on the)\b"
+    r"|[^\W\d][^\n:：]{0,40}[:：]\s|[\u4e00-\u9fff]",
+    re.IGNORECASE,
+)
+# " is on "
 _LED_IN = re.compile(
-    r"(?:(?=[\u4e00-\u9fff])[^\n:：]{0,30}(?:是|为|写着|显示)[:：]?\s{0,3}|(?:the|this|that|it|its)\b(?:['’]s|[^\n.:]{0,60}?\s(?:is|are|was|were|reads|says))[:\s]\s{0,3})([^\n]{1,400})",
+    r"(?:['’]s|\b(?:is|are|was|were|be|reads?|says?|called|named|shows?|has|have|by|on|in|at|to|from|for|as|of))[:\s]\s{0,3}"
+    r"|[:：]\s{0,3}|(?:是|为|叫|写着|显示|位于|在)[:：]?\s{0,3}",
+    re.IGNORECASE,
+)
+# "not ": with which a sentence says something else, or more than one thing
+_LEFT_OPEN = re.compile(
+    rf"[,;，；、]|\b(?:or|and|not|no|nor|never|neither|than|but|opposite|opposed|different|far|if)\b|n['’]t\b|[不没非或]|{UNSURE.pattern}",
+    re.IGNORECASE,
+)
+# "Here is the text of the image:\n\n"
+_PREAMBLE = re.compile(
+    r"\A(?=[^\n]{0,160}(?:\b(?:texts?|image|picture|transcri\w{1,8}|contents?|follow\w{1,4}|here|below|json|table|answer)\b|文字|文本|内容|如下|表格))"
+    r"[^\n]{0,200}[:：][*\s]{0,4}\n\s*",
     re.IGNORECASE,
 )
 _ROUNDS = 5
@@ -142,7 +161,7 @@ def last_fenced(text: str) -> str:
         return text
     body = text[start + len(FENCE) : end]
     language, newline, rest = body.partition("\n")
-    return rest if newline and language.strip().isalnum() else body
+    return rest if newline and language.strip().replace("_", "").isalnum() else body
 
 
 def unwrapped(text: str) -> str:
@@ -177,14 +196,17 @@ def readings(completion: str, gold: str = "") -> list[str]:
         return []
     fenced = answer if FENCE in gold else last_fenced(answer)
     found = [fenced, unwrapped(fenced)]
+    fenced = without_explanation(_PREAMBLE.sub("", fenced))
+    found.append(unwrapped(fenced))
     if "\\" in fenced and (boxed := last_boxed(fenced)) is not None:
         found.append(unwrapped(boxed))
     if label := after_label(fenced):
         found.append(unwrapped(label))
     if isinstance(value := json_value(fenced), str):
         found.append(value)
-    if (led := _LED_IN.fullmatch(fenced)) is not None:
-        found.append(unwrapped(led[1]))
+    if "\n" not in fenced and _SENTENCE.match(fenced):
+        ends = [cue.end() for cue in _LED_IN.finditer(fenced[:MAX_LEAD])]
+        found += [unwrapped(fenced[end:]) for end in ends if not _LEFT_OPEN.search(fenced[:end])]
     marked = [one or other for one, other in _MARKED.findall(fenced[:800])]
     if len(marked) == 1 and "\n" not in fenced and len(fenced) <= 800:
         found.append(unwrapped(marked[0]))

@@ -21,8 +21,10 @@ _REFUSED = re.compile(
     rf"|{_SEEN} (?:does not|doesn['’]t|did not|didn['’]t|(?:is|was) not|isn['’]t|wasn['’]t) (?:load"
     rf"|shown|provided"
     r"|available|attached|visible|displayed)"
+    r"|\bno \w{1,16} (?:is|are|was|were|has been|have been) (?:attached|provided|uploaded|supplied)"
     rf"|\bno(?: such)? (?:{_SEEN}\b(?! of)|idea|clue|comment|answer|opinion|information|response|reply"
     rf"|one knows|way (?:to|of))"
+    r"|\b(?:i|we) (?:can )?(?:see|find) no (?:graph|chart|plot|diagram)s?"
     r"|\b(?:do not|don['’]t) (?:know|understand)|\bnot (?:enough|sufficient) (?:information|context|data)"
     r"|\bnot (?:answerable|able|clear|certain|sure)\b|\b(?:unsure|unclear|unknown|unanswerable|rather not|too"
     r" (?:blurry|blurred|dark|small|far)|sorry"
@@ -51,9 +53,16 @@ _REFUSING = re.compile(
 _SENTENCE = re.compile(r"(?:[^.!?。！？\n]|\.(?!\s|\Z))*[.!?。！？\n]*")
 # "If there were 7, I would say 7.": what would be said, not what is
 _HYPOTHETICAL = re.compile(
-    r"\b(?:if|suppos(?:e|ing)|assuming) (?!we\b|you\b)[^.!?\n]{0,120}\b(?:i would (?:say|answer)"
-    r"|the answer (?:would be|is (?:yes|no))\b)"
+    r"\b(?:if|suppos(?:e|ing)|assuming) (?!we\b|you\b|i\b)[^.!?\n]{0,120}\b(?:i would (?:say|answer)"
+    r"|the answer (?:would be|is (?:yes|no))\b|then,? (?:yes|no)\b)"
     r"|\bi wish\b|\b(?:the answer would be|i would (?:say|answer))\b[^.!?\n]{0,60}\b(?:if|unless)\b",
+    re.IGNORECASE,
+)
+# "The user said that there are 7, ": what others say, up to a "but"
+_HEARSAY = re.compile(
+    r"\b(?:user|you|they|people|others|some|someone|somebody|many|everyone|everybody)\b (?:\w{1,8} )?"
+    r"(?:says?|said|claim(?:s|ed)?|thinks?|thought|believed?|suggest(?:s|ed)?|told me)\b"
+    r"(?:(?!\b(?:but|however)\b)[^.;!?\n]|\.(?=\d)){0,200}",
     re.IGNORECASE,
 )
 # "Is it B? ": also "是B吗", "B还是C"
@@ -74,12 +83,23 @@ NEGATED = re.compile(
     r"|definitely|choose|pick|select|it|say|that|is|going|want|need|have|from|between|at|in)\b[\s*\"'(]{0,3}){0,4}\Z",
     re.IGNORECASE,
 )
+# "It does not happen ": somewhere before a value in its clause
+_DENIED_CLAUSE = re.compile(
+    r"(?:\b(?:not|never|neither|cannot)\b|n['’]t\b|不|没|并非)(?:(?!\b(?:but|only|before|until|rather)\b|而是)[^,;:.!?，。；：\n]){0,48}\Z",
+    re.IGNORECASE,
+)
+
+
+def is_denied(text: str, start: int) -> bool:
+    """Whether the clause in which a value starts there denies it: "it does not happen from 3 to 5"."""
+    before = text[max(0, start - 64) : start]
+    return (NEGATED.search(before) or _DENIED_CLAUSE.search(before)) is not None
 
 
 def without_questions(text: str) -> str:
-    """The text without the sentences that ask, or suppose; empty if there is nothing else."""
+    """The text without the sentences that ask or suppose and what others say; empty if nothing is left."""
     sentences = (part for part in _SENTENCE.findall(text) if not _ASKS.search(part[-40:]))
-    return "".join(part for part in sentences if not _HYPOTHETICAL.search(part)).strip()
+    return _HEARSAY.sub(" ", "".join(part for part in sentences if not _HYPOTHETICAL.search(part))).strip()
 
 
 def without_refusals(text: str) -> str:

@@ -30,7 +30,7 @@ _ASSIGNED = re.compile(r"\s*([a-zA-Z])(?:_\{?\d\}?)?\s*=(?!=)\s*(.+?)\s*\Z", re.
 _UNIT = re.compile(
     r"(?:(?<=[\d})])|(?<=\\pi ))\s?(?:square |cubic |sq\.? )?(?:mm|cm|dm|km|kg|mg|ml|units?|degrees?"
     r"|inch(?:es)?|feet|ft|meters?|metres?|miles?|hours?|minutes?|seconds?|dollars?|cents?|years?|days?"
-    r"|people|ways)(?![A-Za-z])(?:\s?\^?\s?\{?[23]\}?)?\s*\Z|(?<=[\d})])\s?[\u4e00-\u9fff]{1,8}\s*\Z",
+    r"|people|ways)(?![A-Za-z])(?:\s?\^?\s?\{?[23]\}?)?\s*\Z|(?:(?<=[\d})])|(?<=\\pi ))\s?[\u4e00-\u9fff]{1,8}\s*\Z",
     re.IGNORECASE,
 )
 _WORDS = re.compile(
@@ -127,7 +127,7 @@ def answer_reading(text: str) -> str:
             return in_dollars(later)
         reading = in_dollars(boxed)
         return reading if reading.startswith("$") else f"\\boxed{{{boxed}}}"
-    if is_expression(latex(text)):
+    if "$" not in unwrapped(text) and is_expression(latex(text)):
         return in_dollars((_BRACKETED.match(text) and _bracketed(text)) or text)
     for source in filter(None, (_stated(text), text)):
         for read in (_only_bold, _bracketed, _last_span, str, _tail):
@@ -184,8 +184,11 @@ def _tail(text: str) -> str:
     return said if is_expression(latex(said)) or len(numbers) != 1 else numbers[0]
 
 
-# ", not 13"
-_REJECTED = re.compile(r"[,，(]\s?(?:and |but )?(?:not|rather than|instead of) \$?-?\d[\d.]*\$?\)?")
+# ", not 13", " (the other root, -2, is rejected)"
+_REJECTED = re.compile(
+    r"[,，(]\s?(?:and |but )?(?:not|rather than|instead of) \$?-?\d[\d.]*\$?\)?"
+    r"|\s\([^()\n\\]{0,100}\b[a-z]{3,20} [a-z]{2,20}\b[^()\n\\]{0,100}\)"
+)
 # r"\neq 12"
 _UNEQUAL = re.compile(r"\\neq?\b|\\not\s?=|≠|!=|\A(?:[$\s]|\\boxed\{)*(?:[<>]|\\[gl]eq?\b)")
 _WRONG = re.compile(r"[\s$*]{0,3}(?:is|was) (?:not|wrong|incorrect)\b")

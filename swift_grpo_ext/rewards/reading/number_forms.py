@@ -57,6 +57,7 @@ BEFORE_FOLDING = (
     Form(re.compile(r"[⁰¹²³⁴-⁹⁺⁻]{1,8}"), r"^\g<0>", "m²", "m^²"),
 )
 FOLDED = (
+    Form(re.compile(r"(?<=\n)[ \t]{0,4}[-+•*][ \t]{1,4}(?=\d)"), "", "a\n- 10 dogs", "a\n10 dogs"),  # a list
     Form(  # the hours of a duration, from its minutes
         re.compile(r"(?<=\d)(\s?(?:h|hrs?|hours?|小时|min|m|分钟?))(?=\d{1,2}\s?(?:m|s|分|秒))"),
         r"\1 ",

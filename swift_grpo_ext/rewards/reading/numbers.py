@@ -111,7 +111,7 @@ _NOT_STATED: tuple[Place, ...] = (
             r"|upwards of|before|after|prior to|(?:minimum|maximum) of|beyond"
             r"|exceed(?:s|ing)?)"
             r"|[<>≤≥]=?|\\[lg](?:eq?|t)\b|不止|不到|不足|超过|超出|至少|至多|最少|最多|少于|多于|大于"
-            r"|小于|高于|低于)[\s*$]{0,3}(?:about |the )?\Z|(?<!\w)!\Z",
+            r"|小于|高于|低于)[\s*$]{0,3}(?:about |the )?\Z|(?<![\w!])!\Z",
             re.IGNORECASE,
         ),
         ANYTHING,

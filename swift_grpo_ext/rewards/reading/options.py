@@ -4,7 +4,7 @@ import re
 import string
 
 from swift_grpo_ext.rewards.reading.answer import normalise_short
-from swift_grpo_ext.rewards.reading.doubt import without_questions
+from swift_grpo_ext.rewards.reading.doubt import refuses, without_questions, without_refusals
 from swift_grpo_ext.rewards.reading.statement import LABEL, Statement, last_statement, taken_back
 
 Options = dict[str, str]
@@ -137,7 +137,7 @@ _ARTICLE = re.compile(r"\A(?:an?|the) (?!and\b|or\b)(?=\w{3})")
 
 def plain(text: str) -> str:
     """Text of an option for comparison: case, width and outer punctuation do not matter."""
-    bare = without_latex(normalise_short(text)).casefold().strip(" .,;:!?。，；：！？()[]")
+    bare = without_latex(normalise_short(text)).casefold().strip(" .,;:!。，；：！()[]")
     return _ARTICLE.sub("", bare)
 
 
@@ -147,7 +147,9 @@ def parse_choice(text: str, options: Options, plainly: bool = False) -> Letters:
     text = _QUOTED.sub(r"\1", without_latex(text) if options else text)
     alone = _bare(text, options, known)
     if not plainly and alone is None:
-        text = _without_rejected(without_questions(text), options).strip()
+        text = without_questions(text)
+        text = text if any(map(refuses, options.values())) else without_refusals(text)
+        text = _without_rejected(text, options).strip()
     readers = (_bare, _stated, _led_by, *(() if plainly else (_implied, _named, _described)))
     for said in [text] if plainly else taken_back(text):
         for read in readers:
@@ -178,7 +180,8 @@ def _without_rejected(text: str, options: Options) -> str:
 
 def _bare(text: str, options: Options, known: Letters) -> Letters | None:
     """The text is nothing but an option or letters."""
-    same = [letter for letter, option in options.items() if option and option == plain(text)]
+    said = plain(text)
+    same = [letter for letter, option in options.items() if option and said in (option, option.rstrip("?？"))]
     if same:
         return frozenset(same[:1])
     if alone := _ALONE.match(text):

@@ -42,7 +42,7 @@ _SKIPPED = re.compile(
 
 
 _ASIDE = re.compile(
-    rf"(?:^|[,，.。:;!—–\n]|\b(?:so|thus|therefore|hence|then)\b|所以|因此|故|综上)[\s*_,，:]{{0,4}}({_ANY})[\s*_]{{0,4}}"
+    rf"(?:^|[,，.。:;!—–\n]|\b(?:so|thus|therefore|hence|then|but)\b|所以|因此|故|综上)[\s*_,，:]{{0,4}}({_ANY})[\s*_]{{0,4}}"
     r"(?=[,，.。:;!—–\n]|\Z)"
 )
 
@@ -56,11 +56,8 @@ _EXISTS = re.compile(
 
 
 _NEGATED = re.compile(
-    r"\b(?:is|are|was|were|does|do|did|has|have|had|can|could|will|would)(?: not\b|n't\b|n’t\b)|\b(?:cannot"
-    r"|neither(?! \w{1,20} nor)|none of|nobody|no one|by no means|(?:shows?|contains?|has|have|sees?"
-    r"|includes?"
-    r"|depicts?) no(?! doubt)\b|nothing (?:like|of|in|is)|no (?:such )?(?:visible|sign|evidence"
-    r"|indication))\b"
+    r"\bnot\b(?! (?:only|just|to mention)\b)|n['’]t\b|\b(?:cannot|never|neither(?! \w{1,20} nor)|none of|nobody"
+    r"|(?<!\ba )no(?= [a-z])(?! (?:doubt|matter|problem|wonder)\b)|nothing (?:like|of|in|is))\b"
     r"|没(?!错|问题)|不(?![仅过同少错久断管论只但得])|并非|ありません|いません|ない。|없습니다|아닙니다"
 )
 
@@ -99,7 +96,7 @@ _NO_THING = re.compile(r"no (?:problem|idea|clue)\b")
 _COMMA = re.compile(r"\W*no(?:pe)?\W*[,.;:\n]")
 _BOTH = re.compile(r"\byes\b[^.\n]{0,16}\bno\b|\bno\b[^.\n]{0,16}\byes\b")
 # "the answer is not no"
-_DENIED = re.compile(r"\b(?:is|are|was|say)(?:n['’]t| not) (?:an? )?(?:yes|no)\W{0,4}\Z")
+_DENIED = re.compile(r"\b(?:not|\w{2,5}n['’]t) (?:an? )?(?:yes|no)\W{0,4}\Z")
 # ", although it is not easy to see"
 _CONCEDED = re.compile(r",?\s?\b(?:although|though|even though|even if)\b[^,.;\n]*|,?虽然[^，,。\n]*")
 _NEITHER = re.compile(

@@ -6,7 +6,7 @@ import unicodedata
 from typing import TypeAlias
 
 from swift_grpo_ext.rewards.reading.answer import last_fenced
-from swift_grpo_ext.rewards.reading.doubt import NEGATED
+from swift_grpo_ext.rewards.reading.doubt import is_denied, without_questions
 from swift_grpo_ext.rewards.reading.json_text import Json
 from swift_grpo_ext.rewards.reading.words import SPANS
 
@@ -68,11 +68,10 @@ def parse_spans(text: str) -> list[Span]:
     """
     plain = unicodedata.normalize("NFKC", text).translate(_BETWEEN_DIGITS)
     if (found := _from_json(plain)) is None:
+        plain = without_questions(plain)
         plain = _in_seconds(_SUBTITLE.sub(r"\1.\2", plain))
         pairs = [*_PAIRS.finditer(plain)]
-        stated = [
-            pair for pair in pairs if not NEGATED.search(plain[max(0, pair.start() - 48) : pair.start()])
-        ]
+        stated = [pair for pair in pairs if not is_denied(plain, pair.start())]
         paired = [time for pair in stated for time in pair.groups()[::2] if time]
         found = [float(time) for time in paired] if pairs else _times(plain)
     if len(found) % 2:

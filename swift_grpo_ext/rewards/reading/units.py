@@ -41,11 +41,12 @@ _LONGEST = 3  # characters of a unit in a script without spaces
 
 @lru_cache(maxsize=512)
 def _unit(dimension: str, name: str) -> Unit:
-    """The unit that pint knows by this name."""
+    """The unit that pint knows by this name, or a multiple of it: ``0.5*kg``."""
     from pint import application_registry
 
+    times, _, name = name.rpartition("*")
     zero, one = (application_registry.Quantity(one, name).to_base_units().magnitude for one in (0.0, 1.0))
-    return Unit(dimension, (one - zero) * _BASE.get(dimension, 1), zero)
+    return Unit(dimension, (one - zero) * _BASE.get(dimension, 1) * float(times or 1), zero)
 
 
 def find_unit(word: str) -> Unit:

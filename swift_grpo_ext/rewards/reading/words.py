@@ -52,7 +52,7 @@ class PlaceWords(_Tables):
 class QuantityWords(_Tables):
     """What stands behind a number."""
 
-    units: Meanings  # by dimension; behind "=" what pint calls the word if not so
+    units: Meanings  # by dimension; behind "=" what pint calls the word if not so, or how many of it: 0.5*kg
     symbols: Pairs  # of units whose case counts, to their dimension; each may have an SI prefix
     scales: Meanings  # the factor
     numbers: Meanings  # English words, by value
