@@ -30,7 +30,8 @@ _ASSIGNED = re.compile(r"\s*([a-zA-Z])(?:_\{?\d\}?)?\s*=(?!=)\s*(.+?)\s*\Z", re.
 _UNIT = re.compile(
     r"(?:(?<=[\d})])|(?<=\\pi ))\s?(?:square |cubic |sq\.? )?(?:mm|cm|dm|km|kg|mg|ml|units?|degrees?"
     r"|inch(?:es)?|feet|ft|meters?|metres?|miles?|hours?|minutes?|seconds?|dollars?|cents?|years?|days?"
-    r"|people|ways)(?![A-Za-z])(?:\s?\^?\s?\{?[23]\}?)?\s*\Z|(?:(?<=[\d})])|(?<=\\pi ))\s?[\u4e00-\u9fff]{1,8}\s*\Z",
+    r"|people|ways)(?![A-Za-z])(?:\s?\^?\s?\{?[23]\}?)?\s*\Z|(?:(?<=[\d})])"
+    r"|(?<=\\pi ))\s?[\u4e00-\u9fff]{1,8}\s*\Z",
     re.IGNORECASE,
 )
 _WORDS = re.compile(

@@ -56,7 +56,8 @@ _EXISTS = re.compile(
 
 
 _NEGATED = re.compile(
-    r"\bnot\b(?! (?:only|just|to mention)\b)|n['’]t\b|\b(?:cannot|never|neither(?! \w{1,20} nor)|none of|nobody"
+    r"\bnot\b(?! (?:only|just|to mention)\b)|n['’]t\b|\b(?:cannot|never|neither(?! \w{1,20} nor)"
+    r"|none of|nobody"
     r"|(?<!\ba )no(?= [a-z])(?! (?:doubt|matter|problem|wonder)\b)|nothing (?:like|of|in|is))\b"
     r"|没(?!错|问题)|不(?![仅过同少错久断管论只但得])|并非|ありません|いません|ない。|없습니다|아닙니다"
 )

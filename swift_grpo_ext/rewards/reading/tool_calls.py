@@ -34,7 +34,8 @@ _PLAIN_TAG = re.compile(rf"<{_NAME}>")
 _BEFORE_JSON = re.compile(
     r"(?:Action:|✿FUNCTION✿:|<｜tool▁call▁begin｜>(?:function<｜tool▁sep｜>)?|<\|tool_call_begin\|>|\bcall:|\A)\s{0,4}(?:functions\.)?"
     rf"{_NAME}(?::\d{{1,4}})?"
-    r"(?:\s{0,4}(?:Action Input:|✿ARGS✿:|<｜tool▁sep｜>|<\|tool_call_argument_begin\|>|\[ARGS\]|\s```(?:json)?)\s{0,4}|\s{0,4})\Z"
+    r"(?:\s{0,4}(?:Action Input:|✿ARGS✿:|<｜tool▁sep｜>|<\|tool_call_argument_begin\|>|\[ARGS\]"
+    r"|\s```(?:json)?)\s{0,4}|\s{0,4})\Z"
 )
 _NOISE = ("]<]minimax[>[", "｜DSML｜ ", "｜DSML｜", "[TOOL_CALLS]")  # before every tag
 _GEMMA_QUOTE = '<|"|>'
