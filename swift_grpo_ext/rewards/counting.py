@@ -14,6 +14,7 @@ from swift_grpo_ext.rewards.reading.numbers import ANYTHING, Place, Quantity, qu
 from swift_grpo_ext.rewards.reading.spelled_numbers import CLASSIFIERS, with_digits
 from swift_grpo_ext.rewards.reading.statement import CORRECTED, labels, without_asides
 from swift_grpo_ext.rewards.reading.tokens import tokenise
+from swift_grpo_ext.rewards.reading.words import QUANTITIES
 
 GOLD = ("solution", "count", "answer")
 MAX_SUM = 400  # characters of an answer in which a number is looked for that the others add up to
@@ -94,109 +95,7 @@ _NO = re.compile(
     r"|additional|doubt)[a-z])"
     r"|(?:没有|沒有)(?=[\u4e00-\u9fff])"
 )
-# Words of a question, or of an answer, that name nothing.
-_WORDS_OF_FORM = frozenset(
-    [
-        "a",
-        "an",
-        "the",
-        "how",
-        "many",
-        "much",
-        "what",
-        "is",
-        "are",
-        "was",
-        "were",
-        "be",
-        "there",
-        "here",
-        "do",
-        "does",
-        "did",
-        "can",
-        "could",
-        "you",
-        "i",
-        "we",
-        "it",
-        "see",
-        "count",
-        "find",
-        "number",
-        "total",
-        "of",
-        "in",
-        "on",
-        "at",
-        "to",
-        "from",
-        "for",
-        "by",
-        "me",
-        "tell",
-        "image",
-        "picture",
-        "photo",
-        "video",
-        "scene",
-        "this",
-        "that",
-        "these",
-        "those",
-        "them",
-        "they",
-        "which",
-        "have",
-        "has",
-        "visible",
-        "shown",
-        "seen",
-        "present",
-        "appear",
-        "please",
-        "all",
-        "altogether",
-        "overall",
-        "sum",
-        "so",
-        "thus",
-        "therefore",
-        "answer",
-        "final",
-        "together",
-        "makes",
-        "make",
-        "exactly",
-        "about",
-        "not",
-        "only",
-        "just",
-        "图",
-        "片",
-        "画",
-        "面",
-        "中",
-        "里",
-        "有",
-        "多",
-        "少",
-        "几",
-        "请",
-        "问",
-        "数",
-        "量",
-        "的",
-        "是",
-        "一",
-        "共",
-        "总",
-        "在",
-        "上",
-        "了",
-        "着",
-    ]
-)
+_NAMELESS = frozenset(QUANTITIES.nameless.split())
 # What is near the count but is not it, and what only numbers an object: "almost 7", "the 7th".
 _BESIDE: tuple[Place, ...] = (
     (
@@ -232,7 +131,7 @@ def counts(text: str) -> list[int]:
 def _words(text: str) -> frozenset[str]:
     """What a text names: its words in the singular, Chinese by the character."""
     words = (word for word in tokenise(text) if not word.isdecimal() and word not in CLASSIFIERS)
-    return frozenset(word.removesuffix("s") for word in words if word not in _WORDS_OF_FORM)
+    return frozenset(word.removesuffix("s") for word in words if word not in _NAMELESS)
 
 
 def _asked_for(columns: Columns) -> frozenset[str]:
