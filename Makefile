@@ -93,12 +93,10 @@ test-upstream: $(READY)  ## every patch of upstream/: its test fails without it,
 	$(BIN)/python upstream/verify
 
 test-vllm: $(READY) $(ENVS)/vllm/.ready  ## rollouts by a real vLLM, colocate and server, on the CPU
-	PYTHONPATH=$(CURDIR)/tests/engines/site $(ENVS)/vllm/bin/python -m pytest -m lane tests/engines
+	$(ENVS)/vllm/bin/python -m pytest -m lane tests/engines
 
 $(ENVS)/vllm/.ready: constraints/vllm.txt tools/overlay.py $(READY)
-	$(BIN)/python tools/overlay.py $(@D) $<
-	@# Builds for CUDA, that vLLM requires and pictures do not need; transformers imports what it finds.
-	$(BIN)/python -m pip --python $(@D)/bin/python uninstall --quiet --yes torchaudio torchcodec
+	$(BIN)/python tools/overlay.py --as-listed $(@D) $<
 	touch $@
 
 bench-gpu:  ## everything that is to be measured on a GPU: 9 minutes at most (torch and transformers are enough)

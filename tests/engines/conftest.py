@@ -1,7 +1,7 @@
 """Runs of the host with vLLM on the CPU, and what vLLM needs there.
 
-What vLLM cannot do on a CPU is worked around here and in two files beside: ``cpu_vllm.py`` (weight sync) and
-``site/sitecustomize.py`` (torchvision). The package knows nothing of it.
+What vLLM cannot do on a CPU is worked around here and in ``cpu_vllm.py`` beside (weight sync). The package knows
+nothing of it.
 """
 
 import os
