@@ -10,9 +10,16 @@ from swift_grpo_ext.rewards.gold.columns import gold_string
 from swift_grpo_ext.rewards.reading.answer import extract_answer, json_value, last_fenced, short_answer
 from swift_grpo_ext.rewards.reading.doubt import refuses, without_questions, without_refusals
 from swift_grpo_ext.rewards.reading.json_text import json_values
-from swift_grpo_ext.rewards.reading.numbers import ANYTHING, Place, Quantity, quantities, stated_quantity
+from swift_grpo_ext.rewards.reading.numbers import (
+    ANYTHING,
+    CONCLUDED,
+    Place,
+    Quantity,
+    quantities,
+    stated_quantity,
+)
 from swift_grpo_ext.rewards.reading.spelled_numbers import CLASSIFIERS, with_digits
-from swift_grpo_ext.rewards.reading.statement import CORRECTED, labels, without_asides
+from swift_grpo_ext.rewards.reading.statement import CORRECTED, labels, taken_back, without_asides
 from swift_grpo_ext.rewards.reading.tokens import tokenise
 from swift_grpo_ext.rewards.reading.words import QUANTITIES
 
@@ -49,7 +56,9 @@ _FIRST_LINE = re.compile(
     r"\W{0,8}(\d{1,9}(?:\.0)?)(?: [^\W\d]{1,16})?[.。!:：*\s]{0,6}\n\s*(?![\s\d(*•-]*\d)"
 )
 # "none. there are 3 cats": said first
-_NONE_FIRST = re.compile(r"\W{0,8}(?:0|none|zero|nothing)\W{0,2}[.,;:!—–(](?!\d)")
+_NONE_FIRST = re.compile(
+    r"没有[^，,。\d]{1,12}[，,]\s?只有|\W{0,8}(?:0|none|zero|nothing)\W{0,2}[.,;:!—–(](?!\d)"
+)
 # "number_of_birds"
 _KEY = re.compile(r"count|total|number|\bnum|quantity|数量|总数|个数")
 _TOTALS: tuple[Place, ...] = tuple(
@@ -62,11 +71,6 @@ _TOTALS: tuple[Place, ...] = tuple(
             "",
         ),
         (r"(?:一共|总共|共计|合计|总计|总数|共|全部で|合計|총)[^\d\n。,]{0,10}\Z", ""),
-        (
-            r"(?:[=≈]|\bmakes?|\b(?:so|thus|therefore|hence),?(?: (?:there (?:are|is)|it is"
-            r"|we have))?)\s*\**\s?\Z",
-            r"\W{0,6}\Z",
-        ),
         (  # a number whose parts follow
             r"\A\W{0,8}\Z|(?:\bthere(?:'s| is| are| were| was| appear| seem)|\b(?:see|count|find|counted"
             r"|found"
@@ -81,7 +85,7 @@ _TOTALS: tuple[Place, ...] = tuple(
 _FIRST_THING: Place = (
     re.compile(r"(?:\A\W{0,4}|\b(?:has|have|shows|contains|are|is|see)\s|有\s?)\Z"),
     re.compile(
-        r"(?:\s([^\W\d]{2,16})){1,2}(?:,| and)\s\d{1,4}(?!\s\1\b)(?:\s[^\W\d]{2,16}){1,2}\W{0,4}\Z"
+        r"(?:\s([^\W\d]{2,16})){1,4}(?:,| and)\s\d{1,4}(?!\s\1\b)(?:\s[^\W\d]{2,16}){1,4}\W{0,4}\Z"
         rf"|[{CLASSIFIERS}]([\u4e00-\u9fff]{{1,6}})[和、,]\d{{1,4}}[{CLASSIFIERS}](?!\2)[\u4e00-\u9fff]{{1,6}}\W{{0,4}}\Z"
     ),
 )
@@ -175,7 +179,7 @@ def stated_count(text: str, asked: frozenset[str] = frozenset()) -> int | None:
 
     None if it states none: a bound ("more than 7"), a range, a refusal, a question.
     """
-    plain = _plain(text)
+    plain = _plain(taken_back(text)[0])
     first = _FIRST_LINE.match(plain)
     alone = first is not None and not any(place[0].search(plain[-48:]) for place in _TOTALS[1:3])
     source = first[1] if first and alone else plain
@@ -186,7 +190,7 @@ def stated_count(text: str, asked: frozenset[str] = frozenset()) -> int | None:
         for total in (numbers[0], numbers[-1]):
             if 2 * total == sum(numbers):
                 return total
-    places = _TOTALS
+    places = (CONCLUDED, *_TOTALS)
     if asked and not labels(plain):
         source = _about(_NO.sub("0 ", source), asked) or source
         places = (*places, _number_of(asked))

@@ -9,10 +9,12 @@ from swift_grpo_ext.rewards.gold.columns import gold_string
 from swift_grpo_ext.rewards.reading.answer import normalise_short, short_answer
 from swift_grpo_ext.rewards.reading.doubt import without_questions, without_refusals
 from swift_grpo_ext.rewards.reading.numbers import (
+    CONCLUDED,
     Quantity,
     quantities,
     stated_quantity,
 )
+from swift_grpo_ext.rewards.reading.statement import taken_back
 
 GOLD = ("solution", "answer")
 
@@ -64,7 +66,7 @@ def numeric(
     """
     gold = _gold_quantity(columns)
     answer = without_refusals(without_questions(short_answer(completion, fold=False) or ""))
-    predicted = stated_quantity(answer)
+    predicted = stated_quantity(taken_back(answer)[0], (CONCLUDED,))
     if predicted is None:
         return 0.0
     return _nearness(predicted, gold, relative_tolerance, absolute_tolerance, shaped)

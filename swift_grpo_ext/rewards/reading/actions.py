@@ -230,7 +230,7 @@ def _in_words(body: str, order_of: OrderOf) -> Action | None:
     place, end = regions if moves else (regions[0] if len(regions) == 1 else None, None)
     given: dict[str, Json] = {}
     if kind in ("scroll", "swipe") and not moves:
-        words = re.findall(r"[A-Za-z]+|[上下左右]", rest[:48].casefold())
+        words = re.findall(r"[A-Za-z]+|[上下左右]", (body[: verb.start()][-2:] + " " + rest[:48]).casefold())
         given["direction"] = next((word for word in words if word in DIRECTIONS), None)
     elif kind in ("type", "select", "open_app", "key", "answer"):
         quoted = _BRACKETED.match(rest) or _BRACKETED.search(rest)

@@ -54,7 +54,7 @@ _SENTENCE = re.compile(
 )
 # " is on "
 _LED_IN = re.compile(
-    r"(?:['’]s|\b(?:is|are|was|were|be|reads?|says?|called|named|shows?|has|have|by|on|in|at|to|from|for|as|of))[:\s]\s{0,3}"
+    r"(?:['’]s|\b(?:is|are|was|were|be|reads?|says?|called|named|shows?|has|have|by|on|in|at|to|from|for|as|of|dated|titled|label(?:l?ed)?))[:\s]\s{0,3}"
     r"|[:：]\s{0,3}|(?:是|为|叫|写着|显示|位于|在)[:：]?\s{0,3}",
     re.IGNORECASE,
 )
@@ -66,7 +66,8 @@ _LEFT_OPEN = re.compile(
 # "Here is the text of the image:\n\n"
 _PREAMBLE = re.compile(
     r"\A(?=[^\n]{0,160}(?:\b(?:texts?|image|picture|transcri\w{1,8}|contents?|follow\w{1,4}|here|below|json|table|answer)\b|文字|文本|内容|如下|表格))"
-    r"[^\n]{0,200}[:：][*\s]{0,4}\n\s*",
+    r"[^\n]{0,200}[:：][*\s]{0,4}\n\s*"
+    r"|\A(?:according to|based on|from|in|looking at|as shown in) [^,.\n]{1,60}, (?=\S)",
     re.IGNORECASE,
 )
 _ROUNDS = 5

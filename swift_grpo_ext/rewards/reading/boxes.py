@@ -41,7 +41,7 @@ MAX_STATEMENT = 400  # characters of an answer that states an absence; a longer 
 
 def stated_regions(text: str, kind: Kind, order_of: OrderOf = as_corners) -> list[Region]:
     """The objects of `parse_regions`, without places that the text denies: "not at [10, 20, 30, 40]"."""
-    said = without_questions(text) if text.rstrip().endswith(("?", "？")) else text
+    said = text if '"' in text else without_questions(text)
     return parse_regions(_DENIED_PLACE.sub(" ", said), kind, order_of)
 
 

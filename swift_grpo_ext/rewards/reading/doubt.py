@@ -45,7 +45,8 @@ _REQUEST = re.compile(
 )
 # "I can't count the 7 people": a refusal with all that it says
 _REFUSING = re.compile(
-    rf"(?:{_REFUSED.pattern})(?:(?!\b(?:but|however|yet|still|though|there (?:are|is)|i (?:count|see|find)"
+    rf"(?:{_REFUSED.pattern})(?:(?!\b(?:but|however|yet|still|though|(?<!whether )(?<!if )there (?:are"
+    rf"|is)|i (?:count|see|find)"
     r"|answer)\b|但|不过|有)[^.!?。！？\n]|\.(?=\d))*",
     re.IGNORECASE,
 )

@@ -72,6 +72,7 @@ FOLDED = (
         "1.5 hour",
     ),
     Form(re.compile(r"(?<![\d.])(\d{1,4}) and a half\b", re.I), r"\1.5", "7 and a half", "7.5"),
+    Form(re.compile(r"(?<=\d) point (?=\d)", re.I), ".", "34 point 5", "34.5"),
     Form(re.compile(r"(\d{1,4})个?半(?=小时|天|年|公里)"), r"\1.5", "1个半小时", "1.5小时"),
     Form(  # thousands set apart by blanks
         re.compile(r"(?<![\d.,/] )(?<![\d.,/])\d{1,3}(?: \d{3}){1,5}(?![\d/]| \d)"),

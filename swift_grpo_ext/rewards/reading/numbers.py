@@ -44,7 +44,7 @@ _PER = rf"(?:\s?/\s?|\sper\s)([^\W\d_]{{1,12}}){_UNIT_POWER}?"
 # "-$1,234.5 million km^2 per year"
 _NUMBER = re.compile(
     rf"{_SIGN}({_COMMAS}|{_POINTS_THEN_COMMA}|{_POINTS}|{_PLAIN})(?:{_DIVISOR})?(?:{_POWER})?\s?({_PERCENT})?"
-    rf"\s?({_WORD})?(?:\s?(?!per\s)([^\W\d_]{{1,12}}))?(?:(?<=[^\W\d_]){_UNIT_POWER})?(?:{_PER})?"
+    rf"\s?({_WORD})?(?:\s?(?!per\s)([^\W\d_]{{1,12}}))?(?:(?<=[A-Za-z]){_UNIT_POWER})?(?:{_PER})?"
 )
 # "1,234.5": the commas are marks of thousands
 _GROUPED_BY_COMMAS = re.compile(r"\d{1,3}(?:,\d{2,3})*,\d{3}(?:\.\d*)?\Z")
@@ -64,6 +64,14 @@ _AFTER_COPULA = (
         r"|approx\.?|around|roughly|nearly|almost|only|just|exactly|大约|约|~)[\s*$]{0,3})?[($€£¥]{0,2}\Z"
     ),
     ANYTHING,
+)
+# "so there are 12"
+CONCLUDED: Place = (
+    re.compile(
+        r"(?:[=≈]|\bmakes?|\b(?:so|thus|therefore|hence),?(?: (?:there (?:are|is)|it is"
+        r"|we have))?)\s*\**\s?\Z"
+    ),
+    re.compile(r"\W{0,6}\Z"),
 )
 # "they say it is 5, but I count 6"
 _BUT = re.compile(r"\b(?:but|however)\b (?:i|we|it|the|there|actually|in fact)\b", re.IGNORECASE)
@@ -119,7 +127,8 @@ _NOT_STATED: tuple[Place, ...] = (
     (
         ANYTHING,
         re.compile(
-            rf"{_OF_UNIT}(?:\s?\+(?!\s?[\d(])|\s?[<≤](?!\w)|[\s*]{{0,3}}(?:(?:or|and) (?:more|fewer|less"
+            rf"{_OF_UNIT}(?:\s?\+(?!\s?[\d(])|\s?[<≤](?!\w)|[\s*]{{0,3}}(?:(?:or|and) (?:something"
+            rf"|whatever|another|other|more|fewer|less"
             rf"|over|above|under"
             r"|below|higher|lower)\b"
             r"|(?:and |or )?up(?:wards?)?\b(?! (?:from|by|\d))|(?:minimum|maximum|max)\b|at (?:the"

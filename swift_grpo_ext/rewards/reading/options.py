@@ -42,7 +42,8 @@ _BEFORE_LETTER = re.compile(
     re.IGNORECASE,
 )
 _NEXT = (
-    r"[\s)\]*]{0,4}(?:,? (?:but )?also|as well as|,|;|/|&|、|\band\b|\bor\b|和|与|或|及|,\s?and\b"
+    r"[\s)\]*]{0,4}(?:,? (?:but )?also|as well as|,? or (?:perhaps|maybe|possibly)|,|;|/|&|、|\band\b"
+    r"|\bor\b|和|与|或|及|,\s?and\b"
     r"|,\s?or\b)[\s(\[*]{0,4}(?:option "
     r"|choice )?[A-Z](?![A-Za-z0-9_'’])(?!\W{0,4}(?:is|was|would|are|does|has|shows?|can|could|in)\b"
     r"|[\s)]{0,3}(?:是|不|错|更))"
@@ -101,6 +102,7 @@ _TYPED = (
     (re.compile(r"\\pi\b"), "π"),
     (re.compile(r"\\times\b"), "×"),
     (re.compile(r"\$|\\[()\[\],;!]"), ""),
+    (re.compile(r"(?<=\d)\s(?=(?:[cdmnuk]?m|[mk]?g|ml|l|s|min|h|[°%])(?![a-z]))", re.IGNORECASE), ""),
 )
 _IS_RIGHT = re.compile(
     r"(?<![A-Za-z0-9'’])(?:[选選][项項])?([A-Z])[)\]*.\s]{0,4}(?:[选選][项項])?(?:(?:is|must be|would be"
@@ -117,7 +119,8 @@ _CLOSING = re.compile(
     re.IGNORECASE,
 )
 _OPENING = re.compile(
-    r"\W{0,4}([A-Z])[\s)\]*]{0,4}(?:[,，;!](?!\s{0,2}(?:but |and )?(?:also )?\(?[A-Z]\b(?! is| are|"
+    r"\W{0,4}([A-Z])[\s)\]*]{0,4}(?:[,，;!](?!\s{0,2}(?:but |and |or )?(?:also |perhaps |maybe "
+    r"|possibly )?\(?[A-Z]\b(?! is| are|"
     r" shows))|\n|\s(?:because"
     r"|since|as|for|due"
     r"|given)\b|因为|[。](?=.))"

@@ -47,6 +47,10 @@ _ASIDE = re.compile(
 )
 
 
+# "yes, but actually no."
+_FINAL = re.compile(r"(?:[,，.。:;!—–\n]|\b(?:but|actually|so)\b)[\s*_]{0,4}(yes|no|是|否|不是)\W{0,4}\Z")
+
+
 _EXISTS = re.compile(
     r"\bthere(?:'s| is| are| was| were| exists?| appears to be| seems to be)( (?:definitely |clearly "
     r"|actually |indeed )?(?:no\b|not\b|none|nothing|nobody|never)|n't|n’t| no-one| zero\b)?|(?:图|图片|图像"
@@ -97,7 +101,7 @@ _NO_THING = re.compile(r"no (?:problem|idea|clue)\b")
 _COMMA = re.compile(r"\W*no(?:pe)?\W*[,.;:\n]")
 _BOTH = re.compile(r"\byes\b[^.\n]{0,16}\bno\b|\bno\b[^.\n]{0,16}\byes\b")
 # "the answer is not no"
-_DENIED = re.compile(r"\b(?:not|\w{2,5}n['’]t) (?:an? )?(?:yes|no)\W{0,4}\Z")
+_DENIED = re.compile(r"\b(?:not|\w{2,5}n['’]t) (?:say |answer |be )?(?:an? )?(?:yes|no)\W{0,4}\Z")
 # ", although it is not easy to see"
 _CONCEDED = re.compile(r",?\s?\b(?:although|though|even though|even if)\b[^,.;\n]*|,?虽然[^，,。\n]*")
 _NEITHER = re.compile(
@@ -163,7 +167,7 @@ def _stated(plain: str) -> list[Statement[bool | None]]:
         found += [(*label.span(), polarity) for polarity in leading]
     for judged in _JUDGED.finditer(plain):
         found.append((*judged.span(), bool(judged[2] or judged[3]) is not bool(judged[1])))
-    return found
+    return found + [(*final.span(), _POLARITY[final[1]]) for final in _FINAL.finditer(plain, 1)]
 
 
 def _asserted(plain: str) -> bool | None:

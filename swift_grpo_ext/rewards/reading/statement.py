@@ -61,7 +61,7 @@ CORRECTED = re.compile(
 _TAKEN_BACK = re.compile(
     r"(?:(?:\bno\W{1,4})?\b(?:wait|hold on|scratch that|correction|let me correct (?:that|this|myself))"
     r"(?:\s?[,.!:;…—–-]{1,3}\s?|\s(?=(?:no|actually)\b))"
-    r"|\b(?:sorry|oops|no)\W{1,4}(?=(?:i (?:mean|meant)|actually)\b))"
+    r"|\b(?:sorry|oops|no)\W{1,4}(?=(?:i (?:mean|meant)|actually|sorry|wait)\b))"
     r"(?:(?:actually|sorry|i mean|i meant|rather)\W{1,4}){0,3}"
     r"|(?<=[,.;。，；\s])(?:等等|等一下|不对|更正)[,，。:：]\s?",
     re.IGNORECASE,

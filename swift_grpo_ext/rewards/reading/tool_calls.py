@@ -38,8 +38,8 @@ _BEFORE_JSON = re.compile(
     r"|\s```(?:json)?)\s{0,4}|\s{0,4})\Z"
 )
 _NOISE = ("]<]minimax[>[", "｜DSML｜ ", "｜DSML｜", "[TOOL_CALLS]")  # before every tag
-_GEMMA_QUOTE = '<|"|>'
-_CALLED = ("name", "function")
+_QUOTES = ('<|"|>', "<escape>")  # Gemma's
+_CALLED = ("name", "function", "tool", "tool_name")
 _GIVEN = ("arguments", "parameters", "args")
 _MOST = 64  # calls and arguments that are read
 
@@ -55,7 +55,11 @@ def tool_calls(text: str) -> list[ToolCall]:
     """Every tool call of a text, in order; empty if it has none."""
     for mark in _NOISE:
         text = text.replace(mark, "")
-    return list(_tagged(text)) or list(_with_json(text.replace(_GEMMA_QUOTE, '"')))
+    if tagged := list(_tagged(text)):
+        return tagged
+    for quote in _QUOTES:
+        text = text.replace(quote, '"')
+    return list(_with_json(text))
 
 
 def _tagged(text: str) -> Iterator[ToolCall]:
