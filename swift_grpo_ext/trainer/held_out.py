@@ -20,6 +20,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.utils.data import Dataset
 
+from swift_grpo_ext.errors import RefusedError
 from swift_grpo_ext.ms_swift.hf import RepeatSampler
 from swift_grpo_ext.ms_swift.shared import RequestConfig, get_logger
 from swift_grpo_ext.settings import Settings
@@ -32,6 +33,7 @@ from swift_grpo_ext.watch.held_out import (
     Evaluation,
     HeldOutHistory,
     append,
+    meant_metric,
     metric_of,
     read_evaluations,
 )
@@ -82,10 +84,20 @@ class HeldOut:
         return ""
 
     def _choose_metric(self, logged_names: Mapping[str, str]) -> None:
-        """Let ``--metric_for_best_model`` take a reward by the name that was typed."""
+        """Let ``--metric_for_best_model`` take a reward by the name that was typed.
+
+        Raises:
+            RefusedError: It is the name of no reward, and nearly that of one: the first evaluation would end
+                the run.
+        """
         args = self._host.args
         typed = args.metric_for_best_model or TOTAL
-        metric = metric_of(typed, [*logged_names, *self._host.reward_func_names])
+        rewards = [*logged_names, *self._host.reward_func_names]
+        if meant := meant_metric(typed, rewards):
+            where = f"--metric_for_best_model {typed}"
+            fix = f"--metric_for_best_model {'eval_reward' if meant == TOTAL else meant}"
+            raise RefusedError("no reward of this run has this name", where=where, fix=fix)
+        metric = metric_of(typed, rewards)
         self._history.metric = logged_names.get(metric, metric)
         if self._history.metric != TOTAL:
             args.metric_for_best_model = f"rewards/{self._history.metric}/mean"

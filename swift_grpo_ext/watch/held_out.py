@@ -14,7 +14,7 @@ from pathlib import Path
 from statistics import NormalDist, fmean, median, stdev
 from typing import Any
 
-from swift_grpo_ext.errors import OutputFolderError
+from swift_grpo_ext.errors import NEAR, OutputFolderError, nearest
 from swift_grpo_ext.watch.journal import read_jsonl
 
 FILE = "held_out.jsonl"  # in the run's output folder, one evaluation a line
@@ -252,8 +252,28 @@ def metric_of(typed: str, rewards: Collection[str]) -> str:
     >>> metric_of("eval_rewards/ext_iou/mean", ["ext_iou"]), metric_of("loss", ["ext_iou"])
     ('ext_iou', 'reward')
     """
-    name = typed.removeprefix("eval_").removeprefix("rewards/").removesuffix("/mean")
+    name = _reward_in(typed)
     return name if name in rewards else TOTAL
+
+
+def meant_metric(typed: str, rewards: Collection[str]) -> str:
+    """The reward that a name which is none is probably a misspelling of; empty for a name of anything else.
+
+    ms-swift logs other figures too, also of a reward: what is near to none is left to it.
+
+    >>> meant_metric("eval_rewrad", ["ext_iou"]), meant_metric("ext_oiu", ["ext_iou"])
+    ('reward', 'ext_iou')
+    >>> meant_metric("eval_rewards/ext_iou/std", ["ext_iou"]), meant_metric("eval_loss", ["ext_iou"])
+    ('', '')
+    """
+    name = _reward_in(typed)
+    if any(name == reward or name.startswith((f"{reward}_", f"{reward}/")) for reward in (TOTAL, *rewards)):
+        return ""
+    return nearest(name, (TOTAL, *rewards), NEAR)
+
+
+def _reward_in(typed: str) -> str:
+    return typed.removeprefix("eval_").removeprefix("rewards/").removesuffix("/mean")
 
 
 def append(folder: Path, evaluation: Evaluation) -> None:

@@ -7,6 +7,7 @@ import torch
 from safetensors.torch import load_file
 
 from swift_grpo_ext import testing
+from swift_grpo_ext.errors import RefusedError
 from swift_grpo_ext.watch.held_out import read_evaluations
 from tests.trainer.runs import figures, told
 
@@ -115,6 +116,14 @@ def test_a_best_by_loss_is_warned_of(tiny_qwen, digits, rows, tmp_path):
             **{**RUN, "max_steps": 1},
         )
     assert any("which says nothing about its answers" in text for text in messages)
+
+
+@pytest.mark.parametrize(
+    ("typed", "cure"), [("eval_rewrad", "eval_reward"), ("even_charcters", "even_characters")]
+)
+def test_a_misspelt_reward_is_refused_before_training(tiny_qwen, digits, rows, tmp_path, typed, cure):
+    with pytest.raises(RefusedError, match=f"{typed}] -> --metric_for_best_model {cure}$"):
+        figures(tiny_qwen, digits.train, tmp_path, val_dataset=rows, metric_for_best_model=typed, **RUN)
 
 
 def test_a_share_of_the_run_limits_the_rows(tiny_qwen, digits, tmp_path):
