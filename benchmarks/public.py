@@ -74,7 +74,9 @@ def row_of(measured: dict[str, Any], case: Case, patch: int) -> dict[str, Any]:
 def page_of(asked: argparse.Namespace, folder: Path) -> dict[str, Any]:
     """The whole page of this machine."""
     case = update_phase.case_of(asked)
+    patch = PATCH[asked.family]
     measured = peers.all_rows(asked, folder)
+    names = {"stock": f"ms-swift {version('ms-swift')}", "ext": "ours"}
     return {
         "page": PAGE,
         "fields": FIELDS,
@@ -83,7 +85,7 @@ def page_of(asked: argparse.Namespace, folder: Path) -> dict[str, Any]:
         "case": case.__dict__,
         "machine": machine(torch.device(asked.device)),
         "versions": versions(),
-        "rows": {name: row_of(row, case, PATCH[asked.family]) for name, row in measured.items()},
+        "rows": {names.get(name, name): row_of(row, case, patch) for name, row in measured.items()},
     }
 
 
