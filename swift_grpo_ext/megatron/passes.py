@@ -26,7 +26,7 @@ from swift_grpo_ext.megatron.vision import Vision
 from swift_grpo_ext.models.families import family_of
 from swift_grpo_ext.settings import Settings
 from swift_grpo_ext.swap import swapped
-from swift_grpo_ext.trainer.distributed import agreed_max, all_ranks_are_here
+from swift_grpo_ext.trainer.distributed import agreed_max, all_equal, all_ranks_are_here
 from swift_grpo_ext.trainer.samples import VisionSample
 
 logger = get_logger()
@@ -161,9 +161,8 @@ class Passes:
 
     def _agreed(self, batch: SharedBatch | None) -> SharedBatch | None:
         """The pack, if all ranks that compute it together have the same."""
-        group = self._host._get_rollout_group()
-        layouts = utils.gather_object([batch and batch.signature], group=group)
-        if len(set(layouts)) == 1:
+        signature = batch.signature if batch else ""
+        if all_equal(signature, self._host.device, self._host._get_rollout_group()):
             return batch
         self.tell("a micro-batch went the stock way: ranks disagree about its layout")
         return None

@@ -1,10 +1,12 @@
 """Layouts on which ranks disagree, batches without completions, kernels without the mask, and what is not supported."""
 
+import hashlib
 from contextlib import nullcontext
 from types import SimpleNamespace
 
 import pytest
 import torch
+import torch.distributed as dist
 from megatron.core.extensions.transformer_engine import TEDotProductAttention
 
 from swift_grpo_ext.errors import RefusedError
@@ -16,6 +18,7 @@ from swift_grpo_ext.megatron.group_cut import refuse_cut_groups
 from swift_grpo_ext.megatron.packs import padded
 from swift_grpo_ext.megatron.passes import Known, Passes
 from swift_grpo_ext.megatron.predictions import IGNORED, predictions_of_rows
+from swift_grpo_ext.trainer import distributed
 
 
 @pytest.fixture
@@ -33,18 +36,53 @@ def bare(**host):
     return made
 
 
-@pytest.mark.parametrize("other", ["(9, 4)", None], ids=["another layout", "none"])
-def test_ranks_that_disagree_about_a_layout_go_ms_swifts_way(other, monkeypatch, told):
-    monkeypatch.setattr(passes.utils, "gather_object", lambda mine, group: [*mine, other])
+@pytest.fixture
+def two_ranks(monkeypatch):
+    """A group of two ranks, of which this is one; what it is given are the layouts of the other."""
+    layouts = []
+
+    def all_reduce(ends, op, group):
+        text = layouts.pop()
+        theirs = torch.tensor([_digest(text), -_digest(text)])
+        ends.copy_(torch.maximum(ends, theirs))
+
+    monkeypatch.setattr(distributed, "is_alone", lambda: False)
+    monkeypatch.setattr(dist, "get_world_size", lambda group: 2)
+    monkeypatch.setattr(dist, "all_reduce", all_reduce)
+    return layouts
+
+
+def _digest(text):
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=7).digest(), "big")
+
+
+@pytest.mark.parametrize("other", ["(9, 4)", ""], ids=["another layout", "none"])
+def test_ranks_that_disagree_about_a_layout_go_ms_swifts_way(other, two_ranks, told):
+    two_ranks.append(other)
     made = bare(_get_rollout_group=lambda: None)
     assert made._agreed(SimpleNamespace(signature="(9, 5)")) is None
     assert told == ["swift-grpo-ext: a micro-batch went the stock way: ranks disagree about its layout"]
 
 
-def test_ranks_that_agree_share(monkeypatch):
-    monkeypatch.setattr(passes.utils, "gather_object", lambda mine, group: mine * 2)
+def test_a_rank_without_a_layout_hears_of_that_of_the_other(two_ranks, told):
+    two_ranks.append("(9, 5)")
+    assert bare(_get_rollout_group=lambda: None)._agreed(None) is None
+    assert len(told) == 1
+
+
+def test_ranks_that_agree_share(two_ranks):
+    two_ranks.append("(9, 5)")
     batch = SimpleNamespace(signature="(9, 5)")
     assert bare(_get_rollout_group=lambda: None)._agreed(batch) is batch
+
+
+def test_a_rank_by_itself_asks_nobody(monkeypatch):
+    """Nor does one of several whose completions no other rank works on."""
+    monkeypatch.setattr(distributed, "is_alone", lambda: False)
+    monkeypatch.delattr(dist, "all_reduce")
+    monkeypatch.delattr(dist, "all_gather_object")
+    batch = SimpleNamespace(signature="(9, 5)")
+    assert bare(_get_rollout_group=lambda: dist.group.WORLD)._agreed(batch) is batch
 
 
 def test_the_self_check_gives_each_pass_labels_of_its_own(monkeypatch):
