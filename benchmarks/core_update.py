@@ -19,7 +19,7 @@ from swift_grpo_ext.group import interface
 from swift_grpo_ext.group.forward import pack_inputs, pack_query, packed_scores
 from swift_grpo_ext.group.interface import take_packs
 from swift_grpo_ext.group.shared_prefix import build_pack, find_groups, read_rows
-from swift_grpo_ext.group.vision import FeatureCache, Images, assign
+from swift_grpo_ext.group.vision import FeatureCache, Images, assign, image_numbers
 
 IMAGE_TOKEN, VISION_START = 5, 3
 LEARNING_SIGNAL = 0.05  # spread of the made-up reference: KL and its gradient are then not zero
@@ -198,7 +198,8 @@ def our_update(model: Any, batch: Batch, beta: float, backend: str, cache: Featu
 
     cache.encode(images, missing, encode)
     rows = read_rows(inputs["attention_mask"], mask)
-    groups = find_groups(inputs["input_ids"], rows, [images.of_row(row) for row in range(len(rows))])
+    shown = image_numbers([(images, inputs["input_ids"] == IMAGE_TOKEN)], inputs["input_ids"])
+    groups = find_groups(inputs["input_ids"], rows, shown)
     pack = build_pack(
         groups, inputs["attention_mask"], mask, interface.pack_form(model.config.get_text_config(), backend)
     )

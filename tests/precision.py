@@ -20,6 +20,8 @@ DOUBLE = 1e-9  # of equal things computed in double precision; measured: 1e-15 t
 def in_float64():
     """Whoever asks torch for single precision gets double, models that cast inside too."""
     single = torch.get_default_dtype()
+    # Torch's table of what a checkpoint may hold is made once, and names dtypes: made in here it would be wrong.
+    torch._weights_only_unpickler._get_allowed_globals()
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr("transformers.integrations.moe._can_use_grouped_mm", lambda *given: False)
         patched.setattr(torch, "float32", torch.float64)

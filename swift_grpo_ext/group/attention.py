@@ -1,18 +1,18 @@
-"""Attention over a pack: every completion sees its prompt and its own past, and nothing else.
+"""Attention over a pack: a token sees the nodes above its own and its own past, and nothing else.
 
 All functions of `BACKENDS` compute the same thing, in layers that see everything before, with a sliding
 window, and where the tokens of an image see each other (`Visibility`):
 
     dense     SDPA with a (T, T) mask: the reference
-    two_part  SDPA, prompts first, then the completions as a batch over prompt and own keys; no (T, T) mask
-    flex      FlexAttention with a block mask made from the spans; for GPUs
+    two_part  SDPA, nodes by what is above them: prompts, then completions as a batch over prompt and own keys
+    flex      FlexAttention with a block mask made from the nodes; for GPUs
     varlen    one call of a variable-length flash kernel; for GPUs
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
@@ -20,10 +20,10 @@ from swift_grpo_ext.errors import RefusedError
 from swift_grpo_ext.group.attention_gpu import flex, varlen
 from swift_grpo_ext.group.layout import (
     CAUSAL,
+    Family,
     PackLayout,
-    Span,
     Visibility,
-    completions_mask,
+    family_mask,
     visible,
 )
 
@@ -53,56 +53,92 @@ def two_part(
     scale: float | None,
     visibility: Visibility,
 ) -> Float[Tensor, "1 heads tokens value_dim"]:
-    """SDPA of each prompt, then of its completions as a batch over its keys (copied) and own ones."""
-    sizes = [size for span in layout.spans for size in (span.prompt, sum(span.completions))]
-    parts = list(zip(*(tensor.split(sizes, 2) for tensor in (query, key, value)), strict=True))
+    """SDPA of the nodes under each path, as a batch over the path's keys (copied) and their own ones."""
+    families = layout.families()
+    order = layout.once(("by family", query.device), lambda: _by_family(layout, query.device))
+    if order is not None:
+        query, key, value = (tensor.index_select(2, order[0]) for tensor in (query, key, value))
+    sizes = [sum(layout.nodes[number].length for number in family.children) for family in families]
+    queries, keys, values = (tensor.split(sizes, 2) for tensor in (query, key, value))
     done = []
-    for span, (q, k, v), completions in zip(layout.spans, parts[::2], parts[1::2], strict=True):
-        mask = _prompt_mask(span, layout, visibility, query.device)
-        done.append(_sdpa(q, k, v, scale, mask, mask is None))
-        if sum(span.completions):
-            done.append(_attend_completions(completions, k, v, span, layout, scale, visibility))
-    return torch.cat(done, 2)
+    for family, *own in zip(families, queries, keys, values, strict=True):
+        above = [_above(layout, family, parts, visibility) for parts in (keys, values)]
+        done.append(_attend_family(own, above, family, layout, scale, visibility))
+    out = torch.cat(done, 2)
+    return out if order is None else out.index_select(2, order[1])
 
 
-def _attend_completions(
-    completions: tuple[Float[Tensor, "1 _ completions _"], ...],
-    key: Float[Tensor, "1 kv_heads prompt dim"],
-    value: Float[Tensor, "1 kv_heads prompt value_dim"],
-    span: Span,
+def _by_family(
+    layout: PackLayout, device: torch.device
+) -> tuple[Int[Tensor, " tokens"], Int[Tensor, " tokens"]] | None:
+    """The order in which siblings lie side by side, and the way back; None where they do already."""
+    numbers = [number for family in layout.families() for number in family.children]
+    if numbers == sorted(numbers):
+        return None
+    order = torch.cat([torch.arange(layout.nodes[at].start, layout.nodes[at].stop) for at in numbers])
+    return order.to(device), order.argsort().to(device)
+
+
+def _above(
+    layout: PackLayout,
+    family: Family,
+    parts: Sequence[Float[Tensor, "1 kv_heads _ dim"]],
+    visibility: Visibility,
+) -> Float[Tensor, "1 kv_heads above dim"] | None:
+    """Keys, or values, of the path of a family, out of those of each family; None where it is empty."""
+    runs = []
+    for number in layout.path(family.parent):
+        at, begin = layout.once("siblings", lambda: _siblings(layout))[number]
+        node = layout.nodes[number]
+        part = parts[at]
+        runs.append(part if part.shape[2] == node.length else part.narrow(2, begin, node.length))
+    if not runs:
+        return None
+    path = runs[0] if len(runs) == 1 else torch.cat(runs, 2)
+    if visibility.window is None:
+        return path
+    return path[:, :, path.shape[2] - min(path.shape[2], visibility.window - 1) :]
+
+
+def _siblings(layout: PackLayout) -> dict[int, tuple[int, int]]:
+    """Of each node the number of its family, and the tokens of its siblings before it."""
+    places = {}
+    for at, family in enumerate(layout.families()):
+        begin = 0
+        for number in family.children:
+            places[number] = at, begin
+            begin += layout.nodes[number].length
+    return places
+
+
+def _attend_family(
+    own: Sequence[Float[Tensor, "1 _ own _"]],
+    above: Sequence[Float[Tensor, "1 kv_heads above _"] | None],
+    family: Family,
     layout: PackLayout,
     scale: float | None,
     visibility: Visibility,
-) -> Float[Tensor, "1 heads completions value_dim"]:
-    """Attention of one group's completions, whose queries, keys and values are ``completions``."""
-    own_query, own_key, own_value = (layout.to_rows(part, span, 2)[0].transpose(0, 1) for part in completions)
-    rows, _, width, _ = own_query.shape
-    if visibility.window is not None:  # no completion sees more of its prompt
-        seen = min(span.prompt, visibility.window - 1)
-        key, value = (part[:, :, span.prompt - seen :] for part in (key, value))
-    keys = torch.cat([key.expand(rows, -1, -1, -1), own_key], 2)
-    values = torch.cat([value.expand(rows, -1, -1, -1), own_value], 2)
-    if visibility == CAUSAL and key.is_cuda and key.dtype != torch.float32:
+) -> Float[Tensor, "1 heads own value_dim"]:
+    """Attention of one family: ``own`` queries, keys and values of its nodes, keys and values ``above``."""
+    lengths = tuple(layout.nodes[number].length for number in family.children)
+    query, *keys_values = (layout.to_rows(part, lengths, 2)[0].transpose(0, 1) for part in own)
+    keys, values = (
+        mine if path is None else torch.cat([path.expand(len(mine), -1, -1, -1), mine], 2)
+        for path, mine in zip(above, keys_values, strict=True)
+    )
+    seen = keys.shape[2] - query.shape[2]
+    if visibility == CAUSAL and not seen:
+        out = _sdpa(query, keys, values, scale, None, causal=True)
+    elif visibility == CAUSAL and query.is_cuda and query.dtype != torch.float32:
         from torch.nn.attention.bias import causal_lower_right
 
-        bias = causal_lower_right(width, keys.shape[2])  # reaches the flash kernel without a mask in memory
-        grouped = own_query.shape[1] != keys.shape[1]
-        out = scaled_dot_product_attention(own_query, keys, values, bias, scale=scale, enable_gqa=grouped)
+        # reaches the flash kernel without a mask in memory
+        bias = causal_lower_right(query.shape[2], keys.shape[2])
+        grouped = query.shape[1] != keys.shape[1]
+        out = scaled_dot_product_attention(query, keys, values, bias, scale=scale, enable_gqa=grouped)
     else:
-        out = _sdpa(own_query, keys, values, scale, completions_mask(layout, span, visibility, key.device))
-    return layout.to_pack(out.transpose(0, 1)[None], span, 2)
-
-
-def _prompt_mask(
-    span: Span, layout: PackLayout, visibility: Visibility, device: torch.device
-) -> Bool[Tensor, "prompt prompt"] | None:
-    """True where a token may look at another; None where it sees all before it."""
-    if visibility == CAUSAL:
-        return None
-    prompt = slice(span.start, span.start + span.prompt)
-    return layout.once(
-        ("prompt", span, visibility, device), lambda: visible(layout, visibility, prompt).to(device)
-    )
+        out = _sdpa(query, keys, values, scale, family_mask(layout, family, seen, visibility, query.device))
+    return layout.to_pack(out.transpose(0, 1)[None], lengths, 2)
 
 
 def _sdpa(

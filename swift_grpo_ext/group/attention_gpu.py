@@ -85,7 +85,7 @@ def varlen(
     scale: float | None,
     visibility: Visibility,
 ) -> Float[Tensor, "1 heads tokens value_dim"]:
-    """One variable-length call, with causal masks and windows: a sequence for each prompt and completion."""
+    """One variable-length call, with causal masks and windows: a sequence for each node."""
     index, *sequences = layout.once(("varlen", query.device), lambda: _sequences(layout, query.device))
     queries = query[0].transpose(0, 1).contiguous()
     keys, values = (RepeatRows.apply(part[0].transpose(0, 1), index) for part in (key, value))
@@ -97,26 +97,14 @@ def _sequences(
     layout: PackLayout, device: torch.device
 ) -> tuple[Int[Tensor, " rows"], Int32[Tensor, " starts"], Int32[Tensor, " starts"], int, int]:
     """Key rows in the order of the sequences, cumulative lengths of queries and of keys, longest of each."""
-    rows = []
-    queries = []
-    keys = []
-    for span in layout.spans:
-        at = span.start + span.prompt
-        prompt = torch.arange(span.start, at)
-        rows.append(prompt)
-        queries.append(span.prompt)
-        keys.append(span.prompt)
-        for tail in filter(None, span.completions):
-            rows += [prompt, torch.arange(at, at + tail)]
-            queries.append(tail)
-            keys.append(span.prompt + tail)
-            at += tail
-    starts = [torch.tensor([0, *sizes]).cumsum(0).int().to(device) for sizes in (queries, keys)]
-    return torch.cat(rows).to(device), starts[0], starts[1], max(queries), max(keys)
+    rows, sizes = layout.key_rows()
+    queries, keys = zip(*sizes, strict=True)
+    starts = [torch.tensor([0, *lengths]).cumsum(0).int().to(device) for lengths in (queries, keys)]
+    return rows.to(device), starts[0], starts[1], max(queries), max(keys)
 
 
 class RepeatRows(torch.autograd.Function):
-    """``tensor[index]`` whose gradient is summed in fp32: every completion uses the keys of its prompt."""
+    """``tensor[index]`` whose gradient is summed in fp32: every node uses the keys of those above it."""
 
     @staticmethod
     def forward(

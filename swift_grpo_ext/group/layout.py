@@ -1,7 +1,7 @@
-"""Where the prompts and completions of a pack lie, and which of its tokens see each other.
+"""Where the nodes of a tree of rows lie in a pack, and which of its tokens see each other.
 
-Windows are measured in the row's own positions: the first token of a completion stands right behind the last
-one of its prompt, wherever it lies in the pack.
+A token sees its own node up to itself, and the nodes above it. Windows are measured in the row's own places:
+the first token of a completion stands right behind the last one of its prompt, wherever it lies in the pack.
 """
 
 from collections.abc import Callable, Hashable
@@ -14,19 +14,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 from torch.nn.utils.rnn import pad_sequence
 
-
-@dataclass(frozen=True)
-class Span:
-    """One group in a pack: ``prompt`` tokens from ``start`` on, then ``completions`` (tokens of each)."""
-
-    start: int
-    prompt: int
-    completions: tuple[int, ...]
-
-    @property
-    def stop(self) -> int:
-        """One past the last token."""
-        return self.start + self.prompt + sum(self.completions)
+from swift_grpo_ext.group.tree import Node
 
 
 @dataclass(frozen=True)
@@ -54,10 +42,23 @@ class PackForm:
 
 
 @dataclass(frozen=True)
-class PackLayout:
-    """Spans of a pack, and how the model's layers go over them."""
+class Family:
+    """Nodes that continue one path: a prompt's completions, say. Attention takes them as a batch."""
 
-    spans: tuple[Span, ...]  # groups, one after another without a gap
+    parent: int  # number of the node that they continue; -1: nothing is above them
+    children: tuple[int, ...]  # their numbers; one where nothing is above
+
+    @property
+    def key(self) -> tuple[int, int]:
+        """Which family of the pack this is."""
+        return self.parent, self.children[0]
+
+
+@dataclass(frozen=True)
+class PackLayout:
+    """Nodes of a pack, and how the model's layers go over them."""
+
+    nodes: tuple[Node, ...]  # depth first, without a gap
     form: PackForm
     # ``[start, stop)`` of each run of image tokens, in order; only where they see each other.
     blocks: tuple[tuple[int, int], ...] = ()
@@ -67,22 +68,37 @@ class PackLayout:
     @property
     def length(self) -> int:
         """T, the tokens of the pack."""
-        return self.spans[-1].stop
+        return self.nodes[-1].stop
 
-    @property
-    def segments(self) -> list[tuple[int, int, int]]:
-        """``(group, branch, length)`` of each run of tokens in order; branch 0 is the prompt."""
-        return [
-            (group, branch, length)
-            for group, span in enumerate(self.spans)
-            for branch, length in enumerate((span.prompt, *span.completions))
-        ]
+    def path(self, number: int) -> list[int]:
+        """Numbers of the nodes from the first one down to this; none for -1."""
+        above: list[int] = []
+        while number >= 0:
+            above.append(number)
+            number = self.nodes[number].parent
+        return above[::-1]
+
+    def tokens_of_path(self, number: int) -> Int[Tensor, " path"]:
+        """Places of the tokens of these nodes, in the order of a row."""
+        runs = [torch.arange(self.nodes[at].start, self.nodes[at].stop) for at in self.path(number)]
+        return torch.cat([torch.arange(0), *runs])
+
+    def families(self) -> list[Family]:
+        """All nodes by what is above them."""
+
+        def make() -> list[Family]:
+            below: dict[int, list[int]] = {}
+            for number, node in enumerate(self.nodes):
+                below.setdefault(node.parent, []).append(number)
+            found = [Family(-1, (root,)) for root in below.pop(-1)]
+            found += [Family(parent, tuple(children)) for parent, children in below.items()]
+            return sorted(found, key=lambda family: family.children[0])
+
+        return self.once("families", make)
 
     def mask_function(self, visibility: Visibility, device: torch.device | str = "cpu") -> MaskFunction:
         """Whether the token at one place of the pack looks at that at another, as FlexAttention asks."""
-        group, branch, length = torch.tensor(self.segments, device=device).unbind(1)
-        group = group.repeat_interleave(length)
-        branch = branch.repeat_interleave(length)
+        end = self.subtree_ends().to(device)
         place = self.positions().to(device)
         number = self.block_numbers().to(device)
 
@@ -93,23 +109,33 @@ class PackLayout:
             q: Int[Tensor, "..."],
             k: Int[Tensor, "..."],
         ) -> Bool[Tensor, "..."]:
-            before = q >= k
+            found = (q >= k) & (q < end[k])
             if visibility.blocks:
-                before = before | ((number[q] == number[k]) & (number[k] >= 0))
+                found = found | ((number[q] == number[k]) & (number[k] >= 0))
             if visibility.window is not None:
-                before = before & (place[q] - place[k] < visibility.window)
-            same_branch = (branch[k] == 0) | (branch[k] == branch[q])
-            return before & (group[q] == group[k]) & same_branch
+                found = found & (place[q] - place[k] < visibility.window)
+            return found
 
         return seen
 
     def positions(self) -> Int[Tensor, " tokens"]:
-        """Place of each token in the row that it came from."""
-        places = [
-            torch.arange(length) + (self.spans[group].prompt if branch else 0)
-            for group, branch, length in self.segments
-        ]
-        return torch.cat(places)
+        """Place of each token in the rows that it came from."""
+        return torch.cat([torch.arange(node.length) + node.first for node in self.nodes])
+
+    def subtree_ends(self) -> Int[Tensor, " tokens"]:
+        """One past the last token that each token is seen by: the end of all that its node leads to."""
+        ends = [node.stop for node in self.nodes]
+        for number in reversed(range(len(self.nodes))):
+            parent = self.nodes[number].parent
+            if parent >= 0:
+                ends[parent] = max(ends[parent], ends[number])
+        return torch.tensor(ends).repeat_interleave(torch.tensor([node.length for node in self.nodes]))
+
+    def key_rows(self) -> tuple[Int[Tensor, " rows"], list[tuple[int, int]]]:
+        """Places of the keys that each node sees, node by node; and of each its queries and its keys."""
+        paths = [self.tokens_of_path(number) for number in range(len(self.nodes))]
+        sizes = [(node.length, len(path)) for node, path in zip(self.nodes, paths, strict=True)]
+        return torch.cat(paths), sizes
 
     def block_numbers(self) -> Int[Tensor, " tokens"]:
         """Number of the run of image tokens that each token belongs to; -1 if to none."""
@@ -120,39 +146,43 @@ class PackLayout:
 
     def visibility(self, window: int | None) -> Visibility:
         """What the tokens of a layer with this sliding window see."""
-        longest = max(span.prompt + max(span.completions, default=0) for span in self.spans)
+        longest = max(node.first + node.length for node in self.nodes)
         blocks = bool(self.blocks) and (self.form.image_blocks == "all" or window is not None)
         return Visibility(None if window is None or window >= longest else window, blocks)
 
-    def to_rows(self, packed: Shaped[Tensor, "..."], span: Span, dim: int) -> Shaped[Tensor, "..."]:
-        """The completions of a group, one after another along ``dim``, as ``(rows, longest)``."""
-        index = self._ragged(span.completions, packed.device)
+    def to_rows(
+        self, packed: Shaped[Tensor, "..."], lengths: tuple[int, ...], dim: int
+    ) -> Shaped[Tensor, "..."]:
+        """Runs of these lengths, one after another along ``dim``, as ``(runs, longest)``."""
+        index = self._ragged(lengths, packed.device)
         padded = packed if index is None else packed.index_select(dim, index[0])
-        return padded.unflatten(dim, (len(span.completions), -1))
+        return padded.unflatten(dim, (len(lengths), -1))
 
-    def to_pack(self, rows: Shaped[Tensor, "..."], span: Span, dim: int) -> Shaped[Tensor, "..."]:
-        """The way back, of ``(..., rows, longest, ...)`` from ``dim`` on."""
-        index = self._ragged(span.completions, rows.device)
+    def to_pack(
+        self, rows: Shaped[Tensor, "..."], lengths: tuple[int, ...], dim: int
+    ) -> Shaped[Tensor, "..."]:
+        """The way back, of ``(..., runs, longest, ...)`` from ``dim`` on."""
+        index = self._ragged(lengths, rows.device)
         flat = rows.flatten(dim, dim + 1)
         return flat if index is None else flat.index_select(dim, index[1])
 
     def _ragged(
-        self, completions: tuple[int, ...], device: torch.device
+        self, lengths: tuple[int, ...], device: torch.device
     ) -> tuple[Int[Tensor, " padded"], Int[Tensor, " real"]] | None:
-        """Index from packed to padded completions, where nobody looks at the padding, and back."""
-        width = max(completions)
-        if min(completions) == width:
+        """Index from packed to padded runs, where nobody looks at the padding, and back."""
+        width = max(lengths)
+        if min(lengths) == width:
             return None
 
         def make() -> tuple[Int[Tensor, " padded"], Int[Tensor, " real"]]:
-            lengths = torch.tensor(completions)
+            sizes = torch.tensor(lengths)
             columns = torch.arange(width)
-            starts = lengths.cumsum(0) - lengths
-            padded = (starts[:, None] + columns).clamp(max=sum(completions) - 1)
-            real = (columns < lengths[:, None]).flatten().nonzero()[:, 0]
+            starts = sizes.cumsum(0) - sizes
+            padded = (starts[:, None] + columns).clamp(max=sum(lengths) - 1)
+            real = (columns < sizes[:, None]).flatten().nonzero()[:, 0]
             return padded.flatten().to(device), real.to(device)
 
-        return self.once((completions, device), make)
+        return self.once((lengths, device), make)
 
     def once(self, key: Hashable, make: Callable[[], Made]) -> Made:
         """``make()``, kept under ``key``."""
@@ -190,26 +220,24 @@ def visible(
     return layout.mask_function(visibility)(0, 0, places[:, None], places)
 
 
-def completions_mask(
-    layout: PackLayout, span: Span, visibility: Visibility, device: torch.device
-) -> Bool[Tensor, "rows_or_1 1 width seen_and_width"]:
-    """Mask of padded completions over the end of the prompt that they see, and themselves."""
+def family_mask(
+    layout: PackLayout, family: Family, above: int, visibility: Visibility, device: torch.device
+) -> Bool[Tensor, "runs_or_1 1 width above_and_width"]:
+    """Mask of a family's padded nodes over the last tokens ``above`` them that they see, and themselves."""
 
-    def make() -> Bool[Tensor, "rows_or_1 1 width seen_and_width"]:
-        width = max(span.completions)
-        seen = span.prompt if visibility.window is None else min(span.prompt, visibility.window - 1)
-        queries = torch.arange(width) + seen
-        keys = torch.arange(seen + width)
-        ahead = queries[:, None] - keys
+    def make() -> Bool[Tensor, "runs_or_1 1 width above_and_width"]:
+        children = [layout.nodes[number] for number in family.children]
+        width = max(child.length for child in children)
+        ahead = (torch.arange(width) + above)[:, None] - torch.arange(above + width)
         found = (ahead >= 0)[None]
-        numbers = layout.block_numbers()[span.start + span.prompt : span.stop]
-        if visibility.blocks and bool((numbers >= 0).any()):
-            rows = pad_sequence(numbers.split(list(span.completions)), batch_first=True, padding_value=-1)
-            # A run that begins in the prompt is none of a completion's: each is a turn of its own.
-            of_keys = pad(rows, (seen, 0), value=-1)[:, None]
-            found = found | (rows[..., None] == of_keys) & (of_keys >= 0)
-        return (found if visibility.window is None else found & (ahead < visibility.window))[:, None].to(
-            device
-        )
+        numbers = [layout.block_numbers()[child.start : child.stop] for child in children]
+        if visibility.blocks and bool((torch.cat(numbers) >= 0).any()):
+            runs = pad_sequence(numbers, batch_first=True, padding_value=-1)
+            # An image lies in one node: none of those above is seen for that.
+            of_keys = pad(runs, (above, 0), value=-1)[:, None]
+            found = found | (runs[..., None] == of_keys) & (of_keys >= 0)
+        if visibility.window is not None:
+            found = found & (ahead < visibility.window)
+        return found[:, None].to(device)
 
-    return layout.once(("completions", span, visibility, device), make)
+    return layout.once(("family", family.key, visibility, device), make)

@@ -3,11 +3,13 @@
 from collections import UserDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import accumulate
 from typing import Any
 
 import torch
 from jaxtyping import Bool, Shaped
 from torch import Tensor
+from torch.nn.functional import pad
 
 from swift_grpo_ext.group.forward import (
     ROW_INPUTS,
@@ -21,8 +23,16 @@ from swift_grpo_ext.group.forward import (
 )
 from swift_grpo_ext.group.layout import PackForm
 from swift_grpo_ext.group.media import MEDIA_INPUTS, Family, ModelInputs
-from swift_grpo_ext.group.shared_prefix import CannotPackError, Pack, Row, build_pack, find_groups, read_rows
-from swift_grpo_ext.group.vision import Images, assign_media
+from swift_grpo_ext.group.shared_prefix import (
+    CannotPackError,
+    Pack,
+    Row,
+    build_pack,
+    find_groups,
+    read_rows,
+    spares,
+)
+from swift_grpo_ext.group.vision import Images, assign_media, image_numbers
 from swift_grpo_ext.group.zero_advantage import first_token
 
 
@@ -45,10 +55,9 @@ class MicroBatch:
     completion_mask: Shaped[Tensor, "batch keep"]  # at the time of its first pass
     family: Family | None = None  # None for a language model, or if nobody can tell its images apart
     form: PackForm | None = None  # how the model takes packs; None if there shall be none
-    prompts: Sequence[str] = ()  # of each row, as far as they are known: only equal ones are a group
     # By the name of the input that holds the pixels; None if they cannot be told apart.
     media: dict[str, Images] | None = None
-    pack: Pack | None = None  # its pack; None if no prompt is shared or it cannot be packed
+    pack: Pack | None = None  # its pack; None if nothing is shared or it cannot be packed
     # Images of the pack in the order of their tokens.
     order: dict[str, list[int]] = field(default_factory=dict)
     reason: str = ""  # why it cannot be packed; empty if it can, or has nothing to share
@@ -115,18 +124,16 @@ def analyse(
     completion_mask: Shaped[Tensor, "batch keep"],
     family: Family | None,
     form: PackForm | None,
-    prompts: Sequence[str] = (),
 ) -> MicroBatch:
     """Find the images and the groups of a micro-batch, whose tokens and images are compared."""
     rows = as_rows(inputs, *completion_mask.shape) if is_flat(inputs) else inputs
-    batch = MicroBatch(inputs, rows, completion_mask, family, form, prompts)
+    batch = MicroBatch(inputs, rows, completion_mask, family, form)
     try:
         batch.media = _media_of(rows, family)
         if form:
-            groups, order = _groups_of(batch, completion_mask)
-            if is_flat(inputs) or any(len(group) > 1 for group in groups):
-                batch.pack = _packed(batch, groups, completion_mask)
-                batch.order = order
+            groups = _groups_of(batch, completion_mask)
+            if is_flat(inputs) or spares(groups):
+                batch = _packed(batch, groups, completion_mask)
     except CannotPackError as problem:
         batch.reason = str(problem)
     return batch
@@ -141,15 +148,13 @@ def narrowed(batch: MicroBatch, tokens: Bool[Tensor, "batch keep"]) -> MicroBatc
     if batch.media is None:
         raise CannotPackError("images that cannot be told apart")
     if bool(tokens.any()):
-        groups, order = _groups_of(batch, tokens)
-        return replace(batch, completion_mask=tokens, pack=_packed(batch, groups, tokens), order=order)
+        return _packed(batch, _groups_of(batch, tokens), tokens)
     # Something has to run, or this rank would call the model less often than the others.
     attention_mask = batch.inputs["attention_mask"]
     losses = batch.completion_mask
     token = first_token(losses if bool(losses.any()) else attention_mask[:, -losses.shape[1] :])
-    rows = [row for row in read_rows(attention_mask, token) if row.stop > row.split]
-    start = [[replace(row, start=row.split - 1)] for row in rows]
-    return replace(batch, completion_mask=token, pack=_packed(batch, start, token), order={})
+    rows = [replace(row, start=row.split - 1) for row in read_rows(attention_mask, token)]
+    return _packed(batch, find_groups(batch.inputs["input_ids"], rows), token, media={})
 
 
 def in_parts(batch: MicroBatch, parts: int) -> list[MicroBatch]:
@@ -171,62 +176,55 @@ def _media_of(inputs: ModelInputs, family: Family | None) -> dict[str, Images] |
     return assign_media(inputs, family.media)
 
 
-def _groups_of(
-    batch: MicroBatch, completion_mask: Shaped[Tensor, "batch keep"]
-) -> tuple[list[list[Row]], dict[str, list[int]]]:
-    """Groups of a micro-batch's rows, and their images in the order of a pack."""
+def _groups_of(batch: MicroBatch, completion_mask: Shaped[Tensor, "batch keep"]) -> list[list[Row]]:
+    """Groups of a micro-batch's rows."""
     ids = batch.inputs["input_ids"]
-    media = batch.media or {}
+    positions = batch.inputs.get("position_ids")
+    shown = [(images, _placeholders(batch, name)) for name, images in (batch.media or {}).items()]
     rows = read_rows(batch.inputs["attention_mask"], completion_mask)
-    token_of = {medium.pixels: medium.token_id for medium in batch.family.media} if batch.family else {}
-    parts = {
-        name: [_of_prompt_and_completion(images, row, ids[row.index] == token_of[name]) for row in rows]
-        for name, images in media.items()
-    }
-    known = batch.prompts if len(batch.prompts) == len(rows) else [""] * len(rows)
-    shown = [
-        [tuple(images.keys[image] for image in prompt) for prompt, _ in parts[name]]
-        for name, images in media.items()
-    ]
-    keys = list(zip(known, *shown, strict=True))
-    groups = find_groups(ids, rows, keys, batch.inputs.get("position_ids"))
-    return groups, {name: _in_order(groups, of_rows) for name, of_rows in parts.items()}
+    return find_groups(ids, rows, image_numbers(shown, ids, positions) if shown else None, positions)
+
+
+def _placeholders(batch: MicroBatch, name: str) -> Bool[Tensor, "batch seq"]:
+    """Where the tokens of a medium's images stand."""
+    assert batch.family is not None
+    token = next(medium.token_id for medium in batch.family.media if medium.pixels == name)
+    return (batch.inputs["input_ids"] == token).cpu()
 
 
 def _packed(
-    batch: MicroBatch, groups: Sequence[Sequence[Row]], completion_mask: Shaped[Tensor, "batch keep"]
-) -> Pack:
-    """The pack of a micro-batch's groups."""
+    batch: MicroBatch,
+    groups: Sequence[Sequence[Row]],
+    completion_mask: Shaped[Tensor, "batch keep"],
+    media: Mapping[str, Images] | None = None,
+) -> MicroBatch:
+    """The same with a pack of these groups, in which ``media`` (all, unless they are given) stand."""
     assert batch.form is not None
     found = (batch.inputs[name] for name in TYPE_INPUTS if name in batch.inputs)
     types = next((one for one in found if one.shape == batch.inputs["input_ids"].shape), None)
     pack = build_pack(groups, batch.inputs["attention_mask"], completion_mask, batch.form, types)
     pack_inputs(batch.text_inputs(), pack, {})  # raises for an input that it does not know
-    return pack
+    shown = (batch.media or {}) if media is None else media
+    order = {name: _in_order(images, pack, _placeholders(batch, name)) for name, images in shown.items()}
+    return replace(batch, completion_mask=completion_mask, pack=pack, order=order)
 
 
-def _of_prompt_and_completion(
-    images: Images, row: Row, placeholders: Bool[Tensor, " seq"]
-) -> tuple[range, range]:
-    """Images of a row before its first token with a loss, and from there to its last one (tool results).
+def _in_order(images: Images, pack: Pack, placeholders: Bool[Tensor, "batch seq"]) -> list[int]:
+    """Images of a pack: of each node those of the row that it is taken from.
 
     Raises:
         CannotPackError: An image reaches over the end of a prompt or of a completion.
     """
-    wanted = [int(placeholders[: row.split].sum()), int(placeholders[: row.stop].sum())]
-    of_row = images.rows[row.index]
-    ends = {0: of_row.start}
-    tokens = 0
-    for image in of_row:
-        tokens += images.tokens[image]
-        ends[tokens] = image + 1
-    if any(count not in ends for count in wanted):
-        raise CannotPackError("an image reaches from a prompt into a completion, or beyond it")
-    split, stop = (ends[count] for count in wanted)
-    return range(of_row.start, split), range(split, stop)
-
-
-def _in_order(groups: Sequence[Sequence[Row]], of_rows: Sequence[tuple[range, range]]) -> list[int]:
-    """Images of a pack: of each prompt, and then of its completions one after another."""
-    parts = [[of_rows[group[0].index][0], *(of_rows[row.index][1] for row in group)] for group in groups]
-    return [image for group in parts for part in group for image in part]
+    order: list[int] = []
+    before = pad(placeholders.int().cumsum(1), (1, 0))
+    ends = []  # of each row: behind so many placeholders this image comes next
+    for of_row in images.rows:
+        counts = accumulate((images.tokens[image] for image in of_row), initial=0)
+        ends.append({count: of_row.start + passed for passed, count in enumerate(counts)})
+    for node in pack.layout.nodes:
+        row, column = divmod(int(pack.source[node.start]), pack.seq)
+        bounds = [int(before[row, at]) for at in (column, column + node.length)]
+        if any(count not in ends[row] for count in bounds):
+            raise CannotPackError("an image reaches from a prompt into a completion, or beyond it")
+        order += range(ends[row][bounds[0]], ends[row][bounds[1]])
+    return order

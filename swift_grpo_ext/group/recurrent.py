@@ -1,8 +1,9 @@
-"""Recurrent layers over a pack: a prompt runs once, its completions run from its state.
+"""Recurrent layers over a pack: each node runs once, from the state behind the node that it continues.
 
-Gated delta nets (Qwen3.5, Qwen3-Next, OLMo-Hybrid) mix tokens by a short causal convolution, where a row has
-the prompt's last columns in front, and by the delta rule, whose state it takes over. transformers' layers
-call both by names in their module: wrapped once per process, a call without a layout goes on to the original.
+Gated delta nets (Qwen3.5, Qwen3-Next, OLMo-Hybrid) mix tokens by a short causal convolution, where a node has
+the last columns of its path in front, and by the delta rule, whose state it takes over: all nodes of a level
+in one call. transformers' layers call both by names in their module: wrapped once per process, a call without
+a layout goes on to the original.
 """
 
 import functools
@@ -107,7 +108,7 @@ def convolve(
     before = weight.shape[-1] - 1
     device = whole.device
     source, kept = layout.once(("columns", before, device), lambda: _columns(layout, before, device))
-    # The end of a prompt stands before each of its completions: `RepeatRows` adds up their gradients in fp32.
+    # The end of a path stands before all that continue it: `RepeatRows` adds up their gradients in fp32.
     columns = RepeatRows.apply(pad(whole[0].transpose(0, 1), (0, 0, 1, 0)), source)
     out = usual(columns.transpose(0, 1)[None], weight, *args, **kwargs)
     return out.index_select(2, kept)
@@ -118,21 +119,18 @@ def _columns(
 ) -> tuple[Int[Tensor, " columns"], Int[Tensor, " tokens"]]:
     """The token in each column, from 1, where 0 is none; and the column of each token.
 
-    A prompt stands behind ``before`` empty columns, a completion behind the end of its prompt, which has
-    empty ones before it where it is shorter.
+    A node stands behind the last ``before`` tokens of its path, which has empty columns before it where it
+    is shorter.
     """
     source = []
     kept = []
-    place = 0
     column = 0
-    for group, branch, length in layout.segments:
-        span = layout.spans[group]
-        end = torch.arange(span.prompt - before, span.prompt)
-        front = torch.where(end >= 0, end + span.start + 1, 0) if branch else torch.zeros_like(end)
-        source += [front, torch.arange(place, place + length) + 1]
-        kept.append(torch.arange(length) + column + before)
-        place += length
-        column += before + length
+    for node in layout.nodes:
+        above = layout.tokens_of_path(node.parent) + 1
+        front = pad(above, (before, 0))[len(above) :]
+        source += [front, torch.arange(node.start, node.stop) + 1]
+        kept.append(torch.arange(node.length) + column + before)
+        column += before + node.length
     return torch.cat(source).to(device), torch.cat(kept).to(device)
 
 
@@ -143,9 +141,9 @@ _SET_HERE = ("initial_state", "output_final_state", "cu_seqlens")
 
 @dataclass(frozen=True)
 class Runs:
-    """The prompts of a pack, or its completions, as the delta rule takes them: all in one call."""
+    """The nodes of a level as the delta rule takes them: all in one call."""
 
-    group: Int[Tensor, " runs"]  # number of each run's group
+    above: Int[Tensor, " runs"]  # place of each one's parent among the runs of the level before
     tokens: Int[Tensor, " own"]  # their tokens' places in the pack, one run after another
     starts: Int[Tensor, " bounds"]  # where each run begins among these, and where the last one ends
     padded: Int[Tensor, " padded"]  # for each place of rows of one length, row by row, a place in the pack
@@ -153,19 +151,18 @@ class Runs:
     unpadded: Int[Tensor, " own"]  # places of the tokens among ``padded``
 
     @classmethod
-    def of(cls, layout: PackLayout, prompts: bool, device: torch.device) -> "Runs":
-        """The prompts, or the completions that have tokens."""
-        group, branch, length = torch.tensor(layout.segments).unbind(1)
-        begin = length.cumsum(0) - length
-        chosen = ((branch == 0) == prompts) & (length > 0)
-        group = group[chosen]
-        begin = begin[chosen]
-        length = length[chosen]
-        columns = torch.arange(max(length.tolist(), default=0))
+    def of(cls, layout: PackLayout, level: int, device: torch.device) -> "Runs":
+        """The nodes with so many others above them."""
+        before = [number for number, node in enumerate(layout.nodes) if node.level == level - 1]
+        nodes = [node for node in layout.nodes if node.level == level]
+        above = torch.tensor([before.index(node.parent) for node in nodes] if level else [0] * len(nodes))
+        begin = torch.tensor([node.start for node in nodes])
+        length = torch.tensor([node.length for node in nodes])
+        columns = torch.arange(max(length.tolist()))
         real = columns < length[:, None]
         padded = begin[:, None] + columns * real  # padding repeats a run's first token
         unpadded = real.flatten().nonzero()[:, 0]
-        indices = (group, padded[real], pad(length.cumsum(0), (1, 0)), padded.flatten(), real, unpadded)
+        indices = (above, padded[real], pad(length.cumsum(0), (1, 0)), padded.flatten(), real, unpadded)
         return cls(*(index.to(device) for index in indices))
 
 
@@ -177,29 +174,30 @@ def delta_rule(
     value: Float[Tensor, "1 tokens heads value_dim"],
     **kwargs: Any,
 ) -> tuple[Float[Tensor, "1 tokens heads value_dim"], None]:
-    """The gated delta rule over a pack, in two calls: its output, and no state.
+    """The gated delta rule over a pack, a call for each level: its output, and no state.
 
     All prompts run first, then all completions from the states behind their prompts. Among ``kwargs``, ``g``
     (log of the decay) and ``beta`` are ``(1, tokens, heads)``.
     """
     device = query.device
-    prompts, completions, order = layout.once(("runs", device), lambda: _runs(layout, device))
+    levels, order = layout.once(("levels", device), lambda: _levels(layout, device))
     mixed = [query, key, value, kwargs.pop("g"), kwargs.pop("beta")]
     options = {name: given for name, given in kwargs.items() if name not in _SET_HERE}
     call = _without_padding if _takes_lengths(query) else _padded
     rule = functools.partial(usual, **options)
-    out, state = call(rule, mixed, prompts, None)
-    if len(completions.group):
-        assert state is not None
-        own, _ = call(rule, mixed, completions, state.index_select(0, completions.group))
-        out = torch.cat([out, own], 1)
-    return out.index_select(1, order), None
+    state: State | None = None
+    done = []
+    for level, runs in enumerate(levels):
+        state = None if state is None else state.index_select(0, runs.above)
+        out, state = call(rule, mixed, runs, state, level + 1 < len(levels))
+        done.append(out)
+    return torch.cat(done, 1).index_select(1, order), None
 
 
-def _runs(layout: PackLayout, device: torch.device) -> tuple[Runs, Runs, Int[Tensor, " tokens"]]:
-    """Prompts, completions, and the way from one behind the other to the order of the pack."""
-    prompts, completions = (Runs.of(layout, of_prompts, device) for of_prompts in (True, False))
-    return prompts, completions, torch.cat([prompts.tokens, completions.tokens]).argsort()
+def _levels(layout: PackLayout, device: torch.device) -> tuple[list[Runs], Int[Tensor, " tokens"]]:
+    """The levels from the top, and the way from one behind the other to the order of the pack."""
+    levels = [Runs.of(layout, at, device) for at in range(1 + max(node.level for node in layout.nodes))]
+    return levels, torch.cat([runs.tokens for runs in levels]).argsort()
 
 
 def _padded(
@@ -207,13 +205,13 @@ def _padded(
     mixed: list[Float[Tensor, "rows places heads ..."]],
     runs: Runs,
     state: State | None,
+    hand_on: bool,
 ) -> tuple[Float[Tensor, "1 own heads value_dim"], State | None]:
     """As rows of one length. In the padding nothing decays and nothing is written: the state stays."""
     rows = [part[0].index_select(0, runs.padded).unflatten(0, runs.real.shape) for part in mixed]
     query, key, value, *gates = rows
     g, beta = (gate * runs.real[..., None] for gate in gates)
-    first = state is None
-    out, last = usual(query, key, value, g=g, beta=beta, initial_state=state, output_final_state=first)
+    out, last = usual(query, key, value, g=g, beta=beta, initial_state=state, output_final_state=hand_on)
     return out.flatten(0, 1).index_select(0, runs.unpadded)[None], last
 
 
@@ -222,10 +220,11 @@ def _without_padding(
     mixed: list[Float[Tensor, "rows places heads ..."]],
     runs: Runs,
     state: State | None,
+    hand_on: bool,
 ) -> tuple[Float[Tensor, "1 own heads value_dim"], State | None]:
     """One run after another, as flash-linear-attention takes them."""
     query, key, value, g, beta = (part.index_select(1, runs.tokens) for part in mixed)
-    further = {"initial_state": state, "output_final_state": state is None, "cu_seqlens": runs.starts}
+    further = {"initial_state": state, "output_final_state": hand_on, "cu_seqlens": runs.starts}
     return usual(query, key, value, g=g, beta=beta, **further)
 
 

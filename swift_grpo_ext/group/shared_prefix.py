@@ -1,18 +1,19 @@
-"""From the rows of a micro-batch to a pack: each shared prompt once, followed by its completions.
+"""From the rows of a micro-batch to a pack: what rows begin with alike once, followed by what they part in.
 
 A completion attends to its prompt and to itself, at the positions that its tokens have in the ordinary batch,
 so its log-probs are those of the row it came from. Padding is left out, and so is the last token of each row,
-from which nothing is predicted. The same idea for text: PrefixGrouper, arXiv 2506.05433.
+from which nothing is predicted. The same idea for prompts of text: PrefixGrouper, arXiv 2506.05433.
 """
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import torch
 from jaxtyping import Bool, Int, Shaped
 from torch import Tensor
 
-from swift_grpo_ext.group.layout import PackForm, PackLayout, Span
+from swift_grpo_ext.group.layout import PackForm, PackLayout
+from swift_grpo_ext.group.tree import WORTH, Line, Tree, build_tree
 
 
 class CannotPackError(ValueError):
@@ -27,15 +28,24 @@ class Row:
     start: int  # first column that is not padding
     split: int  # column of the first completion token, that is the first that has a loss
     stop: int  # one past the last token that has a loss; equal to ``split`` when there is none
+    # Of its columns from ``start`` to ``stop``: id, positions and image of each.
+    keys: Int[Tensor, "fields columns"] = field(default_factory=lambda: torch.zeros(1, 0).long(), repr=False)
+
+    @property
+    def tokens(self) -> int:
+        """Its tokens in a pack, were none of them shared."""
+        return self.stop - 1 - self.start
 
 
 @dataclass(frozen=True)
 class Pack:
     """Where every token of a pack comes from and where every log-prob goes."""
 
-    layout: PackLayout  # spans of prompts and completions, for the attention functions
+    layout: PackLayout  # nodes of shared tokens, for the attention functions
     source: Int[Tensor, " tokens"]  # flat index into a ``(batch, seq)`` tensor of each token of the pack
-    predictor: Int[Tensor, " losses"]  # place in the pack of the hidden state that predicts each loss token
+    predictor: Int[Tensor, " scored"]  # places in the pack of the hidden states that predict loss tokens
+    scored: Int[Tensor, " scored"]  # number of a loss token that each of these predicts
+    score: Int[Tensor, " losses"]  # number of the score of each loss token: rows that share a token share it
     target: Int[Tensor, " losses"]  # flat index into ``(batch, seq)`` of each loss token
     slot: Int[Tensor, " losses"]  # flat index into ``(batch, keep)`` of each loss token
     batch: int  # rows of the ordinary batch
@@ -52,14 +62,15 @@ class Pack:
             raise CannotPackError(f"expected (..., {self.batch}, {self.seq}), got {tuple(rows.shape)}")
         return rows.flatten(-2)[..., self.source].unsqueeze(-2)
 
-    def targets(self, input_ids: Int[Tensor, "batch seq"]) -> Int[Tensor, " losses"]:
-        """Ids of the loss tokens, from the ids of the ordinary batch."""
-        return input_ids.flatten()[self.target]
+    def targets(self, input_ids: Int[Tensor, "batch seq"]) -> Int[Tensor, " scored"]:
+        """Ids of the tokens to score, from the ids of the ordinary batch."""
+        return input_ids.flatten()[self.target[self.scored]]
 
-    def scatter(self, values: Shaped[Tensor, " losses *rest"]) -> Shaped[Tensor, "batch keep *rest"]:
-        """Put values of the loss tokens at their places; 0 at all others."""
+    def scatter(self, values: Shaped[Tensor, " scored *rest"]) -> Shaped[Tensor, "batch keep *rest"]:
+        """Put values of the scored tokens at the places of all loss tokens; 0 at all others."""
         rows = values.new_zeros((self.batch * self.keep, *values.shape[1:]))
-        return rows.index_copy(0, self.slot, values).unflatten(0, (self.batch, self.keep))
+        of_losses = values.index_select(0, self.score)
+        return rows.index_copy(0, self.slot, of_losses).unflatten(0, (self.batch, self.keep))
 
 
 def read_rows(
@@ -95,20 +106,44 @@ def read_rows(
 def find_groups(
     input_ids: Int[Tensor, "batch seq"],
     rows: Sequence[Row],
-    images: Sequence[Hashable] | None = None,
+    images: Int[Tensor, "batch seq"] | None = None,
     position_ids: Int[Tensor, "*axes batch seq"] | None = None,
 ) -> list[list[Row]]:
-    """Rows with a loss by equal prompts: tokens, positions (of another frame rate) and ``images``."""
-    ids = input_ids.cpu()
-    positions = None if position_ids is None else position_ids.cpu()
+    """Rows with a loss, with their keys, by equal prompts.
+
+    Tokens are equal where their ids and positions (of another frame rate) are, and at placeholders the
+    numbers of their ``images``, 0 elsewhere.
+    """
+    fields = [input_ids.cpu()[None]]
+    if position_ids is not None:
+        fields.append(position_ids.cpu().reshape(-1, *input_ids.shape))
+    if images is not None:
+        fields.append(images[None])
+    keys = torch.cat(fields).long()
     groups: dict[Hashable, list[Row]] = {}
     for row in rows:
         if row.stop > row.split:
-            prompt = (..., row.index, slice(row.start, row.split))
-            tokens = ids[prompt].numpy().tobytes()
-            places = None if positions is None else positions[prompt].numpy().tobytes()
-            groups.setdefault((tokens, places, images[row.index] if images else None), []).append(row)
+            of_row = keys[:, row.index, row.start : row.stop]
+            prompt = of_row[:, : row.split - row.start].contiguous().numpy().tobytes()
+            groups.setdefault(prompt, []).append(replace(row, keys=of_row))
     return list(groups.values())
+
+
+def tree_of(groups: Sequence[Sequence[Row]], worth: int = WORTH) -> Tree:
+    """The tree of the groups' rows, one after another."""
+    lines = [
+        Line(row.keys[:, :-1], row.split - row.start, number)
+        for number, group in enumerate(groups)
+        for row in group
+    ]
+    return build_tree(lines, worth)
+
+
+def spares(groups: Sequence[Sequence[Row]]) -> bool:
+    """Whether a pack of these groups has fewer tokens than their rows."""
+    if any(len(group) > 1 for group in groups):
+        return True
+    return len(groups) > 1 and tree_of(groups).length < sum(row.tokens for group in groups for row in group)
 
 
 def build_pack(
@@ -117,10 +152,12 @@ def build_pack(
     completion_mask: Shaped[Tensor, "batch keep"],
     form: PackForm,
     token_types: Int[Tensor, "batch seq"] | None = None,
+    worth: int = WORTH,
 ) -> Pack:
-    """Lay the groups out one after another, on the device of the masks.
+    """Lay the tree of the groups' rows out, on the device of the masks.
 
-    ``token_types``, 1 of images and 2 of videos, are read where these see each other.
+    ``token_types``, 1 of images and 2 of videos, are read where these see each other; ``worth`` is the least
+    number of tokens that a shared run has to spare, but for whole prompts.
 
     Raises:
         CannotPackError: No row has a token with a loss, or an image reaches from a prompt into a
@@ -130,8 +167,10 @@ def build_pack(
         raise CannotPackError("no row has a completion token with a loss")
     batch, seq = attention_mask.shape
     keep = completion_mask.shape[1]
-    spans, indices = _laid_out(groups, completion_mask.bool().cpu(), seq)
-    layout = PackLayout(tuple(spans), form)
+    rows = [row for group in groups for row in group]
+    tree = tree_of(groups, worth)
+    indices = _indices(rows, tree, completion_mask.bool().cpu(), seq)
+    layout = PackLayout(tree.nodes, form)
     if form.image_blocks != "none" and token_types is not None:
         of_images = torch.isin(token_types.flatten().cpu()[indices["source"]], torch.tensor([1, 2]))
         layout = replace(layout, blocks=image_runs(of_images, layout))
@@ -139,54 +178,56 @@ def build_pack(
     return Pack(layout=layout, **on_device, batch=batch, seq=seq, keep=keep)
 
 
-def _laid_out(
-    groups: Sequence[Sequence[Row]], losses: Bool[Tensor, "batch keep"], seq: int
-) -> tuple[list[Span], dict[str, Int[Tensor, " _"]]]:
-    """Where each group lies in the pack, and the pack's indices by their names in `Pack`."""
+def _indices(
+    rows: Sequence[Row], tree: Tree, losses: Bool[Tensor, "batch keep"], seq: int
+) -> dict[str, Int[Tensor, " _"]]:
+    """A pack's indices by their names in `Pack`."""
     keep = losses.shape[1]
-    spans: list[Span] = []
     source = []
+    for node, line in zip(tree.nodes, tree.lines, strict=True):
+        begin = rows[line].index * seq + rows[line].start + node.first
+        source.append(torch.arange(begin, begin + node.length))
     predictor = []
     target = []
     slot = []
-    length = 0
-    for group in groups:
-        first = group[0]
-        start = length
-        source.append(torch.arange(first.start, first.split) + first.index * seq)
-        length += first.split - first.start
-        prompt_end = length
-        for row in group:
-            columns = losses[row.index].nonzero()[:, 0] + seq - keep
-            at = columns - row.split + length - 1
-            predictor.append(torch.where(columns == row.split, prompt_end - 1, at))
-            target.append(columns + row.index * seq)
-            slot.append(columns - (seq - keep) + row.index * keep)
-            source.append(torch.arange(row.split, row.stop - 1) + row.index * seq)
-            length += row.stop - 1 - row.split
-        completions = tuple(row.stop - 1 - row.split for row in group)
-        spans.append(Span(start, first.split - first.start, completions))
-    parts = {"source": source, "predictor": predictor, "target": target, "slot": slot}
-    return spans, {name: torch.cat(indices) for name, indices in parts.items()}
+    ids = []
+    for row, places in zip(rows, tree.places, strict=True):
+        columns = losses[row.index].nonzero()[:, 0] + seq - keep
+        predictor.append(places[columns - row.start - 1])
+        target.append(columns + row.index * seq)
+        slot.append(columns - (seq - keep) + row.index * keep)
+        ids.append(row.keys[0, columns - row.start])
+    predictors = torch.cat(predictor)
+    scored, score = _distinct(predictors, torch.cat(ids))
+    parts = {"source": source, "target": target, "slot": slot}
+    return {name: torch.cat(indices) for name, indices in parts.items()} | {
+        "predictor": predictors[scored],
+        "scored": scored,
+        "score": score,
+    }
+
+
+def _distinct(
+    predictor: Int[Tensor, " losses"], ids: Int[Tensor, " losses"]
+) -> tuple[Int[Tensor, " scored"], Int[Tensor, " losses"]]:
+    """A loss token of each predicting state and id, in order; and of each loss token which of them it is."""
+    pairs, number = (predictor * (int(ids.max()) + 1) + ids).unique(return_inverse=True)
+    first = torch.full((len(pairs),), len(ids)).scatter_reduce(0, number, torch.arange(len(ids)), "amin")
+    return first, number
 
 
 def image_runs(of_images: Bool[Tensor, " tokens"], layout: PackLayout) -> tuple[tuple[int, int], ...]:
-    """``[start, stop)`` of each run of image tokens in a pack, none of which may reach into a completion.
+    """``[start, stop)`` of each run of image tokens in a pack, none of which may reach into another node.
 
     Raises:
         CannotPackError: A run goes on from a prompt into a completion.
     """
     runs: list[tuple[int, int]] = []
-    start = 0
-    open_prompt = False
-    for _, branch, length in layout.segments:
-        inside = of_images[start : start + length].tolist()
-        if branch == 0:
-            open_prompt = bool(inside) and inside[-1]
-        elif open_prompt and inside and inside[0]:
+    for node in layout.nodes:
+        inside = of_images[node.start : node.stop].tolist()
+        if node.parent >= 0 and inside[0] and bool(of_images[layout.nodes[node.parent].stop - 1]):
             raise CannotPackError("an image reaches from a prompt into a completion")
         padded = [False, *inside, False]
-        bounds = [start + at for at in range(length + 1) if padded[at] != padded[at + 1]]
+        bounds = [node.start + at for at in range(node.length + 1) if padded[at] != padded[at + 1]]
         runs += zip(bounds[::2], bounds[1::2], strict=True)
-        start += length
     return tuple(runs)

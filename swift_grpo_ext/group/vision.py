@@ -7,7 +7,7 @@ to an image's patches (Qwen2.5-VL), tiles (Ovis2) or area (Mistral 3), or an ima
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate, pairwise
 
@@ -167,6 +167,32 @@ def fingerprints(pixels: Pixels, sizes: Sequence[int], grid: Grid | None) -> lis
         source.append(len(hashed) - 1)
     totals = torch.stack([_hash(parts[image]) for image in hashed]).tolist()
     return [(*totals[number], *shape) for number, shape in zip(source, shapes, strict=True)]
+
+
+def image_numbers(
+    media: Sequence[tuple[Images, Bool[Tensor, "batch seq"]]],
+    input_ids: Int[Tensor, "batch seq"],
+    position_ids: Int[Tensor, "*axes batch seq"] | None = None,
+) -> Int[Tensor, "batch seq"]:
+    """Number of the image that each placeholder stands for, 0 at other tokens; ``media`` with placeholders.
+
+    Two images have one number if all that lies between their first and last placeholders is equal, so that
+    rows are parted before an image, and never inside it.
+    """
+    ids = input_ids.cpu()
+    positions = ids if position_ids is None else position_ids.cpu()
+    numbers = torch.zeros_like(ids)
+    known: dict[Hashable, int] = {}
+    for medium, (images, placeholders) in enumerate(media):
+        for row, of_row in enumerate(images.rows):
+            places = placeholders[row].cpu().nonzero()[:, 0]
+            tokens = [images.tokens[image] for image in of_row]
+            for image, own in zip(of_row, places.split(tokens), strict=True):
+                inside = (..., row, slice(int(own[0]), int(own[-1]) + 1))
+                content = (tensor[inside].contiguous().numpy().tobytes() for tensor in (ids, positions))
+                key = (medium, images.keys[image], *content)
+                numbers[row, own] = known.setdefault(key, len(known) + 1)
+    return numbers
 
 
 def _hash(bits: Int[Tensor, "rows width"]) -> Int[Tensor, " 2"]:

@@ -17,11 +17,12 @@ from megatron.core.packed_seq_params import PackedSeqParams
 from torch import Tensor, nn
 
 from swift_grpo_ext.group.attention import dense, two_part
-from swift_grpo_ext.group.layout import CAUSAL, PackForm, PackLayout, Span
+from swift_grpo_ext.group.layout import CAUSAL, PackForm, PackLayout
+from swift_grpo_ext.group.tree import Node
 
 ONE_CALL = "one_call"
 TWO_PART = "two_part"
-_TRIED = PackLayout((Span(0, 5, (3, 4)),), PackForm(ONE_CALL))
+_TRIED = PackLayout((Node(0, 5), Node(5, 3, 0, 1, 5), Node(8, 4, 0, 1, 5)), PackForm(ONE_CALL))
 _CLOSE = 32  # roundings that two ways of summing may be apart
 _wrapped: set[object] = set()
 
@@ -69,13 +70,13 @@ def install() -> None:
 
 
 def one_call(module: nn.Module, query: Tensor, key: Tensor, value: Tensor, layout: PackLayout) -> Tensor:
-    """A segment of each prompt and each completion, which has the keys of its prompt before its own.
+    """A segment of each node, which has the keys of those above it before its own.
 
     ``(T, heads, dim)`` to ``(T, heads * dim)``.
     """
 
     def make() -> tuple[Tensor, Tensor, Tensor, int, int]:
-        taken, lengths = _segments(layout)
+        taken, lengths = layout.key_rows()
         bounds = torch.tensor([(0, 0), *lengths], dtype=torch.int32).cumsum(0, dtype=torch.int32)
         most = [max(each) for each in zip(*lengths, strict=True)]
         bounds_q, bounds_kv = (bound.contiguous().to(query.device) for bound in bounds.unbind(1))
@@ -95,23 +96,6 @@ def one_call(module: nn.Module, query: Tensor, key: Tensor, value: Tensor, layou
         attn_mask_type="padding_causal_bottom_right",
     )
     return found
-
-
-def _segments(layout: PackLayout) -> tuple[Tensor, list[tuple[int, int]]]:
-    """Places of the keys of all segments, one after another, and of each its queries and keys."""
-    taken: list[Tensor] = []
-    lengths: list[tuple[int, int]] = []
-    for span in layout.spans:
-        prompt = torch.arange(span.start, span.start + span.prompt)
-        taken.append(prompt)
-        lengths.append((span.prompt, span.prompt))
-        start = span.start + span.prompt
-        for length in span.completions:
-            if length:
-                taken += [prompt, torch.arange(start, start + length)]
-                lengths.append((length, span.prompt + length))
-            start += length
-    return torch.cat(taken), lengths
 
 
 def in_two_parts(module: nn.Module, query: Tensor, key: Tensor, value: Tensor, layout: PackLayout) -> Tensor:

@@ -1,6 +1,5 @@
 """From one of ms-swift's micro-batches to a pack that Megatron takes."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -8,10 +7,11 @@ import torch
 from swift.rl_core.data import GRPOBatch
 from torch import Tensor
 
-from swift_grpo_ext.group.layout import PackForm, Span
+from swift_grpo_ext.group.layout import PackForm
 from swift_grpo_ext.group.media import Family
 from swift_grpo_ext.group.micro_batch import MicroBatch, analyse
 from swift_grpo_ext.group.shared_prefix import Pack
+from swift_grpo_ext.group.tree import Node
 from swift_grpo_ext.megatron.attention import PackParams, pack_params
 from swift_grpo_ext.megatron.predictions import Predictions, predictions_of_pack
 
@@ -53,19 +53,18 @@ class SharedBatch:
         """Equal on ranks whose packs are."""
         layout = self.params.layout
         assert layout is not None
-        return str(layout.spans)
+        return str(layout.nodes)
 
 
 def analysed(
     inputs: Inputs,
     grpo_batch: GRPOBatch,
-    prompts: Sequence[str],
     family: Family | None,
     form: PackForm | None,
 ) -> MicroBatch:
-    """What is known of a micro-batch's images, and with a form of packs of its prompts."""
+    """What is known of a micro-batch's images, and with a form of packs of what its rows share."""
     # ms-swift's mask stands where a token is predicted.
-    return analyse(_rows(inputs), grpo_batch.completion_mask.roll(1, -1), family, form, prompts)
+    return analyse(_rows(inputs), grpo_batch.completion_mask.roll(1, -1), family, form)
 
 
 def shared(batch: MicroBatch, labels: Tensor, multiple: int) -> SharedBatch | None:
@@ -73,7 +72,7 @@ def shared(batch: MicroBatch, labels: Tensor, multiple: int) -> SharedBatch | No
 
     ``labels`` are those that ms-swift collated, whose shape log-probs have.
     """
-    if batch.pack is None or all(len(span.completions) < 2 for span in batch.pack.layout.spans):
+    if batch.pack is None or all(node.parent < 0 for node in batch.pack.layout.nodes):
         return None
     pack = padded(batch.pack, multiple)
     batch = replace(batch, pack=pack)
@@ -97,7 +96,7 @@ def padded(pack: Pack, multiple: int) -> Pack:
     if not rest:
         return pack
     layout = pack.layout
-    spans = (*layout.spans, Span(layout.length, rest, ()))
+    nodes = (*layout.nodes, Node(layout.length, rest))
     # A token that was sampled: none of an image, whose features would be counted.
     source = torch.cat([pack.source, pack.target[:1].expand(rest)])
-    return replace(pack, layout=replace(layout, spans=spans, cache={}), source=source)
+    return replace(pack, layout=replace(layout, nodes=nodes, cache={}), source=source)

@@ -50,7 +50,6 @@ _PASS = ("shared_prefix", "vision_once", "completion_logits")
 class Known:
     """What is known of one micro-batch."""
 
-    prompts: list[str]  # of each row; equal ones are a group
     predictions: Predictions | None = None  # its completion tokens; None if it goes ms-swift's way
     batch: MicroBatch | None = None  # its images, if they are encoded once
     shared: SharedBatch | None = None  # its pack, if prompts are shared in it
@@ -123,7 +122,7 @@ class Passes:
                 # Each token of ms-swift's padding counts as a row; here a pass is padded when it is made.
                 options["padding_to"] = None
             inputs, grpo_batch = stock(samples, template, **options)
-            self._table[id(grpo_batch)] = Known([sample.prompt_key for sample in samples])
+            self._table[id(grpo_batch)] = Known()
             return inputs, grpo_batch
 
         return collate
@@ -150,7 +149,7 @@ class Passes:
         known.predictions = predictions_of_rows(self._padded(inputs)["labels"])
         if not (self._form or self._vision):
             return
-        batch = analysed(inputs, inputs["grpo_batch"], known.prompts, self._family, self._form)
+        batch = analysed(inputs, inputs["grpo_batch"], self._family, self._form)
         if batch.reason:
             self.tell(f"a micro-batch went the stock way: {batch.reason}")
         known.shared = self._agreed(shared(batch, inputs["labels"], self._multiple) if self._form else None)
@@ -262,7 +261,7 @@ class Passes:
             # A pass moves the labels of the mapping that it is given.
             with self._way(known):
                 found, _ = stock(iter([dict(inputs)]))
-            with self._way(Known(known.prompts)):
+            with self._way(Known()):
                 expected, _ = stock(iter([dict(inputs)]))
             problem = self._compared(inputs, found, expected)
         except Exception as error:

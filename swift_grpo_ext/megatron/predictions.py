@@ -23,12 +23,14 @@ class Predictions:
 
     places: Tensor  # ``(N,)`` of the hidden state that predicts each, in the model's tokens end to end
     targets: Tensor  # ``(1, N)`` ids
-    slots: Tensor  # ``(N,)`` place of each log-prob in ms-swift's tensor, end to end
+    slots: Tensor  # ``(losses,)`` place of each log-prob in ms-swift's tensor, end to end
+    score: Tensor  # ``(losses,)`` which of the N it is: rows that share a token share its log-prob
     shape: torch.Size  # of that tensor
 
     def spread(self, values: Tensor) -> Tensor:
         """Put ``(1, N)`` values where ms-swift has them, 0 elsewhere."""
-        found = values.new_zeros(self.shape.numel()).index_copy(0, self.slots, values[0])
+        of_losses = values[0].index_select(0, self.score)
+        found = values.new_zeros(self.shape.numel()).index_copy(0, self.slots, of_losses)
         return found.view(self.shape)
 
     def computed_by(self, stock: Compute) -> Compute:
@@ -47,7 +49,9 @@ def predictions_of_rows(labels: Tensor) -> Predictions:
     places = (ahead != IGNORED).nonzero()[:, 0]
     if not len(places):
         places = places.new_zeros(1)
-    return Predictions(places, ahead[places][None], places, labels.shape)
+    return Predictions(
+        places, ahead[places][None], places, torch.arange(len(places), device=places.device), labels.shape
+    )
 
 
 def predictions_of_pack(batch: MicroBatch, labels: Tensor) -> Predictions:
@@ -60,7 +64,7 @@ def predictions_of_pack(batch: MicroBatch, labels: Tensor) -> Predictions:
         place = present.flatten().cumsum(0) - 1
     slots = place[batch.pack.target] - 1  # a log-prob stands one before its token
     targets = batch.pack.targets(batch.inputs["input_ids"])[None]
-    return Predictions(batch.pack.predictor, targets, slots, labels.shape)
+    return Predictions(batch.pack.predictor, targets, slots, batch.pack.score, labels.shape)
 
 
 class OutputLayers:

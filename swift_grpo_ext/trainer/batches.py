@@ -31,11 +31,6 @@ class BatchRecord:
     forwarded: Bool[Tensor, "batch keep"] | None = None  # tokens that the policy's pass went over; None: all
     skipped: int = 0  # passes over it that were left out and are not counted yet
 
-    @property
-    def prompts(self) -> list[str]:
-        """Keys of the rows' prompts."""
-        return [sample.prompt_key for sample in self.samples]
-
 
 class BatchRecords:
     """A table by micro-batch. ms-swift's have no hash, so it goes by identity, for as long as they live."""

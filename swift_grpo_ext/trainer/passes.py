@@ -147,7 +147,7 @@ class Passes:
         if record.batch is None or record.batch.given["input_ids"] is not model_inputs["input_ids"]:
             form = self._form if self.enabled.shared_prefix else None
             mask = grpo_batch.completion_mask
-            record.batch = analyse(model_inputs, mask, self._family, form, record.prompts)
+            record.batch = analyse(model_inputs, mask, self._family, form)
             if record.batch.reason:
                 self._say(f"micro-batch not packed ({record.batch.reason}): stock forward used")
         return record.batch

@@ -8,7 +8,8 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from swift_grpo_ext.group import attention_gpu
 from swift_grpo_ext.group.attention import BACKENDS
-from swift_grpo_ext.group.layout import CAUSAL, PackForm, PackLayout, Span, Visibility, visible
+from swift_grpo_ext.group.layout import CAUSAL, PackForm, Visibility, visible
+from tests.group.stars import star_layout, stars_of
 from tests.precision import in_float64
 
 SPANS = st.lists(
@@ -26,11 +27,7 @@ VISIBILITIES = [
 
 
 def layout_of(sizes, backend):
-    spans, at = [], 0
-    for prompt, completions in sizes:
-        spans.append(Span(at, prompt, tuple(completions)))
-        at = spans[-1].stop
-    return PackLayout(tuple(spans), PackForm(backend))
+    return star_layout(sizes, PackForm(backend))
 
 
 def tensors(length, kv_heads=KV_HEADS, dtype=torch.float64):
@@ -41,10 +38,10 @@ def tensors(length, kv_heads=KV_HEADS, dtype=torch.float64):
 
 def with_blocks(layout):
     """The layout with tokens 1 to 2 of each run of three or more being an image, and 4 to 6 of longer ones."""
-    blocks, start = [], 0
-    for _, _, length in layout.segments:
-        blocks += [(start + first, start + last) for first, last in ((1, 3), (4, 7)) if last <= length]
-        start += length
+    blocks = []
+    for node in layout.nodes:
+        images = [(first, last) for first, last in ((1, 3), (4, 7)) if last <= node.length]
+        blocks += [(node.start + first, node.start + last) for first, last in images]
     return replace(layout, blocks=tuple(blocks), form=PackForm(layout.form.backend, image_blocks="all"))
 
 
@@ -63,7 +60,7 @@ def row_by_row(query, key, value, layout, visibility=CAUSAL):
     times = query.shape[1] // key.shape[1]
     key, value = key.repeat_interleave(times, 1), value.repeat_interleave(times, 1)
     out = torch.zeros_like(query)
-    for span in layout.spans:
+    for span in stars_of(layout):
         prompt = list(range(span.start, span.start + span.prompt))
         at = span.start + span.prompt
         for tail in (0, *span.completions):

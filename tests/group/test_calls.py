@@ -12,6 +12,7 @@ from swift_grpo_ext.group import attention_gpu, interface, recurrent
 from swift_grpo_ext.group.forward import pack_inputs, pack_query, packed_scores
 from swift_grpo_ext.group.shared_prefix import build_pack, find_groups, read_rows
 from tests.group.batches import collate
+from tests.group.stars import stars_of
 from tests.group.test_attention import layout_of
 from tests.group.test_decoders import ROWS, VOCAB, build
 from tests.precision import DOUBLE, in_float64
@@ -104,7 +105,7 @@ def test_recurrent_layers_have_one_convolution():
     whole = torch.randn(1, 6, layout.length)
     out = recurrent.convolve(counting(causal, calls), layout, whole, weight)
     assert len(calls) == 1
-    for span in layout.spans:  # each row by itself
+    for span in stars_of(layout):  # each row by itself
         prompt = whole[:, :, span.start : span.start + span.prompt]
         at = span.start + span.prompt
         torch.testing.assert_close(out[:, :, span.start : at], causal(prompt, weight))

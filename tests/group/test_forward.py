@@ -6,7 +6,7 @@ from swift_grpo_ext.group import interface
 from swift_grpo_ext.group.forward import pack_inputs, pack_query, packed_scores, row_scores
 from swift_grpo_ext.group.layout import PackForm
 from swift_grpo_ext.group.shared_prefix import CannotPackError, build_pack, find_groups, read_rows
-from swift_grpo_ext.group.vision import assign
+from swift_grpo_ext.group.vision import assign, image_numbers
 from tests.group.models import FAMILIES, IMAGE, VOCAB, Picture, batch_of
 from tests.precision import DOUBLE, in_float64
 
@@ -57,9 +57,8 @@ def packed_logps(model, inputs, mask, backend="two_part", **options):
     if "pixel_values" in inputs:
         images = assign(placeholders, inputs["pixel_values"], inputs.get("image_grid_thw"))
     rows = read_rows(inputs["attention_mask"], mask)
-    groups = find_groups(
-        inputs["input_ids"], rows, images and [images.of_row(row) for row in range(len(rows))]
-    )
+    numbers = images and image_numbers([(images, placeholders)], inputs["input_ids"])
+    groups = find_groups(inputs["input_ids"], rows, numbers)
     pack = build_pack(groups, inputs["attention_mask"], mask, PackForm(backend))
     media = {}
     if images:

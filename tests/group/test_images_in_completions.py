@@ -10,6 +10,7 @@ from swift_grpo_ext.group.media import PIXELS, Medium
 from swift_grpo_ext.group.micro_batch import analyse
 from tests.group.batches import collate
 from tests.group.models import FAMILIES, IMAGE, VOCAB, Picture
+from tests.group.stars import stars_of
 from tests.group.test_forward import gradients, relative, stock_logps
 from tests.precision import DOUBLE, in_float64
 
@@ -86,7 +87,7 @@ def test_log_probs_and_gradients_are_those_of_the_rows(family, model, case, side
 def test_prompts_are_told_apart_by_their_own_images_only(family, model):
     inputs, mask = batch(family, model, TURNS["one crop"], "right")
     micro = analyse(inputs, mask, Described(), PackForm("two_part"))
-    assert len(micro.pack.layout.spans) == 1
+    assert len(stars_of(micro.pack.layout)) == 1
     ((images, which),) = micro.wanted()
     seen = [images.keys[one] for one in which]
     assert len(seen) < len(images.keys)  # the prompt's picture once

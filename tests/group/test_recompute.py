@@ -9,10 +9,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from swift_grpo_ext.group import interface
 from swift_grpo_ext.group.forward import pack_inputs, pack_query, packed_scores
-from swift_grpo_ext.group.layout import PackForm, PackLayout, Span
+from swift_grpo_ext.group.layout import PackForm
 from swift_grpo_ext.group.recompute import layers_to_keep, reduced_compute
 from swift_grpo_ext.group.shared_prefix import Pack, build_pack, find_groups, read_rows
 from tests.group.models import FAMILIES, VOCAB, batch_of
+from tests.group.stars import star_layout
 from tests.precision import DOUBLE, in_float64
 
 ROWS = [([5, 6, 7, 8, 9], [10, 11, 12, 13]), ([5, 6, 7, 8, 9], [14, 15]), ([16, 17], [18, 19, 20])]
@@ -21,9 +22,9 @@ LAYERS = 2
 
 def pack_of(length, batch, seq):
     """A pack of so many tokens of one prompt, in the place of ``batch`` rows of ``seq`` tokens."""
-    layout = PackLayout((Span(0, length, ()),), PackForm("two_part"))
-    index = torch.tensor([3])
-    return Pack(layout, torch.arange(length), index, index, index, batch, seq, keep=1)
+    layout = star_layout([(length, ())], PackForm("two_part"))
+    index, only = torch.tensor([3]), torch.tensor([0])
+    return Pack(layout, torch.arange(length), index, only, only, index, index, batch, seq, keep=1)
 
 
 class Calls(TorchDispatchMode):

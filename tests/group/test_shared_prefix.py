@@ -3,9 +3,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from swift_grpo_ext.group.layout import PackForm
-from swift_grpo_ext.group.shared_prefix import CannotPackError, build_pack, find_groups, read_rows
+from swift_grpo_ext.group.layout import PackForm, visible
+from swift_grpo_ext.group.shared_prefix import CannotPackError, build_pack, find_groups, read_rows, tree_of
 from tests.group.batches import collate
+from tests.group.stars import rows_in
 
 TOKENS = st.integers(1, 5)
 PROMPT = st.lists(TOKENS, min_size=1, max_size=6)
@@ -58,20 +59,19 @@ def test_a_group_holds_the_rows_with_equal_prompts_and_its_prompt_once(batch):
 def test_along_a_branch_the_tokens_are_those_of_the_row(batch):
     groups, pack = pack_of(batch)
     ids, packed = batch["input_ids"], pack.gather(batch["input_ids"])[0]
-    for group, span in zip(groups, pack.layout.spans, strict=True):
-        prompt = packed[span.start : span.start + span.prompt].tolist()
-        at = span.start + span.prompt
-        for row, tail in zip(group, span.completions, strict=True):
-            assert (
-                prompt + packed[at : at + tail].tolist() == ids[row.index, row.start : row.stop - 1].tolist()
-            )
-            at += tail
+    rows = [row for group in groups for row in group]
+    for row, places in zip(rows, tree_of(groups).places, strict=True):
+        assert packed[places].tolist() == ids[row.index, row.start : row.stop - 1].tolist()
+        assert torch.equal(pack.layout.positions()[places], torch.arange(row.tokens))
+        seen = visible(pack.layout)[places[-1]]
+        assert torch.equal(seen.nonzero()[:, 0], places), "a token sees its row and nothing else"
 
 
 def test_equal_tokens_with_other_images_are_another_group():
     batch = collate([([1, 2], [3]), ([1, 2], [4]), ([1, 2], [5])])
     rows = read_rows(batch["attention_mask"], batch["completion_mask"])
-    groups = find_groups(batch["input_ids"], rows, images=["cat", "dog", "cat"])
+    cat, dog = [1, 0, 0], [2, 0, 0]
+    groups = find_groups(batch["input_ids"], rows, images=torch.tensor([cat, dog, cat]))
     assert [[row.index for row in group] for group in groups] == [[0, 2], [1]]
 
 
@@ -86,7 +86,7 @@ def test_equal_tokens_at_other_positions_are_another_group():
 def test_rows_without_a_loss_are_left_out_and_get_zero():
     batch = collate([([1, 2], [3, 4]), ([1, 2], ([3, 4], [0, 0]))])
     _, pack = pack_of(batch)
-    assert [len(span.completions) for span in pack.layout.spans] == [1]
+    assert rows_in(pack) == 1
     assert pack.scatter(torch.ones(len(pack.target)))[1].abs().sum() == 0
 
 

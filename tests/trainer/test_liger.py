@@ -8,6 +8,7 @@ import transformers
 from safetensors.torch import load_file
 
 from swift_grpo_ext.trainer import one_pass
+from tests.group.stars import stars_of
 from tests.trainer import liger_stand_in
 from tests.trainer.runs import STOCK, figures, told
 
@@ -63,7 +64,7 @@ def test_the_loss_is_over_our_pass(tiny_qwen, digits, tmp_path, liger, overrides
     assert any(cut in message for message in messages)
     assert not any("self-check failed" in message for message in messages)
     assert packs
-    assert all(len(span.completions) == 4 for pack in packs for span in pack.layout.spans)
+    assert all(len(span.completions) == 4 for pack in packs for span in stars_of(pack.layout))
     assert stock["grad_norm"]
     for name in stock:
         assert ours[name] == pytest.approx(stock[name], abs=2e-6, rel=2e-5), name

@@ -8,6 +8,7 @@ import torch
 from safetensors.torch import load_file
 
 from swift_grpo_ext.trainer import one_pass
+from tests.group.stars import rows_in
 from tests.trainer.runs import STOCK, told
 from tests.trainer.runs import figures_in_double as figures
 
@@ -46,7 +47,7 @@ def small_device(monkeypatch):
             if not torch.is_grad_enabled():
                 return found
             seen.append(pack)
-            held = sum(len(span.completions) for span in pack.layout.spans)
+            held = rows_in(pack)
             if held <= completions or len(seen) <= after:
                 return found
             return Raising.apply(found if where == "backward" else Raising.backward(None, found))

@@ -16,8 +16,9 @@ from tests.trainer.runs import figures_in_double as figures
 def without_the_prompt(query, key, value, layout, scale, reach):
     """A wrong attention: completions look at themselves and not at their prompt."""
     out = two_part(query, key, value, layout, scale, reach).clone()
-    for span in layout.spans:
-        out[:, :, span.start + span.prompt : span.stop] *= 0.5
+    for node in layout.nodes:
+        if node.parent >= 0:
+            out[:, :, node.start : node.stop] *= 0.5
     return out
 
 

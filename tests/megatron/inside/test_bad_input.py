@@ -10,7 +10,7 @@ import torch.distributed as dist
 from megatron.core.extensions.transformer_engine import TEDotProductAttention
 
 from swift_grpo_ext.errors import RefusedError
-from swift_grpo_ext.group.layout import PackForm, PackLayout, Span
+from swift_grpo_ext.group.layout import PackForm
 from swift_grpo_ext.group.shared_prefix import Pack
 from swift_grpo_ext.megatron import features, passes
 from swift_grpo_ext.megatron.attention import ONE_CALL, TWO_PART, pack_params, why_not_one_call
@@ -19,6 +19,7 @@ from swift_grpo_ext.megatron.packs import padded
 from swift_grpo_ext.megatron.passes import Known, Passes
 from swift_grpo_ext.megatron.predictions import IGNORED, predictions_of_rows
 from swift_grpo_ext.trainer import distributed
+from tests.group.stars import Star, star_layout, stars_of
 
 
 @pytest.fixture
@@ -98,7 +99,7 @@ def test_the_self_check_gives_each_pass_labels_of_its_own(monkeypatch):
     made = bare(config=SimpleNamespace(params_dtype=torch.float32))
     made.enabled = features.Enabled()
     made._way = lambda known: nullcontext()
-    made._check(Known([], predictions_of_rows(labels)), {"labels": labels}, stock)
+    made._check(Known(predictions_of_rows(labels)), {"labels": labels}, stock)
     assert "completion_logits" in made.enabled
 
 
@@ -111,18 +112,18 @@ def test_a_micro_batch_without_a_completion_has_logits_of_one_place_and_no_log_p
 
 
 def test_a_pack_is_padded_by_a_span_that_nobody_sees():
-    layout = PackLayout((Span(0, 3, (2, 0)),), PackForm(ONE_CALL))
-    places = {name: torch.tensor([3, 4]) for name in ("predictor", "target", "slot")}
+    layout = star_layout([(3, (2, 0))], PackForm(ONE_CALL))
+    places = {name: torch.tensor([3, 4]) for name in ("predictor", "scored", "score", "target", "slot")}
     pack = Pack(layout, torch.arange(5), **places, batch=2, seq=5, keep=2)
     longer = padded(pack, 4)
-    assert (longer.layout.length, longer.layout.spans[-1]) == (8, Span(5, 3, ()))
+    assert (longer.layout.length, stars_of(longer.layout)[-1]) == (8, Star(5, 3, ()))
     assert len(longer.source) == 8
     assert padded(pack, 5) is pack
 
 
 def test_a_pack_that_is_longer_than_a_row_may_be_has_positions_of_rows():
     """Rotary tables reach to the longest row, which the limit holds for; the pack may be longer."""
-    layout = PackLayout((Span(0, 3, (2, 3, 3)),), PackForm(ONE_CALL))
+    layout = star_layout([(3, (2, 3, 3))], PackForm(ONE_CALL))
     params = pack_params(layout, torch.tensor([5, 6, 6]))
     assert layout.length == 11
     assert (params.max_seqlen_q, params.cu_seqlens_q.tolist()) == (6, [0, 11])

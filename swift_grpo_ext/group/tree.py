@@ -1,0 +1,124 @@
+"""Rows as a tree: what several rows begin with is one run of tokens, which the model goes over once.
+
+A prompt with its completions is a tree of depth two. Rows of several turns are deeper: a turn's row is a
+prefix of the next one's, and branches of a tree search share all turns up to their fork.
+"""
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+# Tokens that sharing a run has to spare, beyond whole prompts. Completions that open alike by chance would
+# make a level of their own each, and a level is one more call in every layer: measured slower than rows
+# (`benchmarks/tree.py`). 64 is also what the delta rule takes at a time.
+WORTH = 64
+
+
+@dataclass(frozen=True)
+class Node:
+    """A run of tokens in a pack that one or more rows have behind the same tokens."""
+
+    start: int  # place of its first token in the pack
+    length: int  # tokens
+    parent: int = -1  # number of the node that it continues, at its end; -1: its rows begin with it
+    level: int = 0  # nodes above it
+    first: int = 0  # place of its first token in its rows
+
+    @property
+    def stop(self) -> int:
+        """One past its last token in the pack."""
+        return self.start + self.length
+
+
+@dataclass(frozen=True)
+class Line:
+    """A row as the tree sees it: two rows share a token where their keys are equal up to there."""
+
+    keys: Int[Tensor, "fields tokens"]  # of each token: its id, its position, the image that it stands for
+    prompt: int  # of these tokens belong to the prompt
+    group: Hashable  # rows of one group have equal prompts, which are shared whatever that spares
+
+
+@dataclass(frozen=True)
+class Tree:
+    """Nodes in the order of the pack: depth first, so that a subtree lies in one piece behind its root."""
+
+    nodes: tuple[Node, ...]
+    lines: tuple[int, ...]  # of each node the number of a row that it is taken from
+    places: tuple[Int[Tensor, " _"], ...]  # of each row the places of its tokens in the pack
+
+    @property
+    def length(self) -> int:
+        """Tokens of all nodes."""
+        return self.nodes[-1].stop if self.nodes else 0
+
+
+def build_tree(lines: Sequence[Line], worth: int = WORTH) -> Tree:
+    """The tree of some rows, none of them empty.
+
+    Rows are parted only where they differ: one that ends where others go on ends inside a node. ``worth``
+    is the least number of tokens that a shared run has to spare, but for whole prompts.
+    """
+    nodes: list[Node] = []
+    sources: list[int] = []
+    paths: list[Int[Tensor, " _"]] = []
+    places = [torch.arange(0)] * len(lines)
+    waiting = [(list(range(len(lines))), 0, -1)] if lines else []
+    while waiting:
+        members, at, parent = waiting.pop()
+        stop, parts = _next_run(lines, members, at, worth)
+        if stop > at:
+            start = nodes[-1].stop if nodes else 0
+            own = torch.arange(start, start + stop - at)
+            paths.append(own if parent < 0 else torch.cat([paths[parent], own]))
+            sources.append(max(members, key=lambda number: lines[number].keys.shape[1]))
+            level = nodes[parent].level + 1 if parent >= 0 else 0
+            nodes.append(Node(start, stop - at, parent, level, at))
+            parent = len(nodes) - 1
+            for number in members:
+                places[number] = paths[parent][: lines[number].keys.shape[1]]
+        waiting += [(part, stop, parent) for part in reversed(parts)]
+    return Tree(tuple(nodes), tuple(sources), tuple(places))
+
+
+def _next_run(
+    lines: Sequence[Line], members: Sequence[int], at: int, worth: int
+) -> tuple[int, list[list[int]]]:
+    """How far rows that are equal up to ``at`` share what follows, and who goes on together from there."""
+    length = {number: lines[number].keys.shape[1] for number in members}
+    stop = _agreement([lines[number].keys for number in members], at)
+    forks: dict[tuple[int, ...], list[int]] = {}
+    ended = []
+    for number in members:
+        if length[number] > stop:
+            forks.setdefault(tuple(lines[number].keys[:, stop].tolist()), []).append(number)
+        else:
+            ended.append([number])
+    parts = [*forks.values(), *ended]
+
+    groups: dict[Hashable, list[int]] = {}
+    for number in members:
+        groups.setdefault(lines[number].group, []).append(number)
+    # Where all rows have one prompt, that is shared in any case.
+    certain = max(at, lines[members[0]].prompt) if len(groups) == 1 else at
+    runs = [min(length[part[0]], stop) - certain for part in parts]
+    if len(parts) == 1 or sum(runs) - max(runs) >= worth:
+        return stop, list(forks.values())
+    if sum(len({lines[number].group for number in part}) for part in parts) > len(groups) > 1:
+        parts = list(groups.values())  # else rows of one prompt would be parted
+    return certain, [part for part in parts if max(length[number] for number in part) > certain]
+
+
+def _agreement(keys: Sequence[Int[Tensor, "fields _"]], at: int) -> int:
+    """One past the last place up to which no two of the rows differ; the longest one's end, if none do."""
+    longest = max(keys, key=lambda row: row.shape[1])
+    stop = longest.shape[1]
+    for row in keys:
+        compared = min(row.shape[1], stop)
+        differing = (row[:, at:compared] != longest[:, at:compared]).any(0).nonzero()
+        if len(differing):
+            stop = at + int(differing[0])
+    return stop
