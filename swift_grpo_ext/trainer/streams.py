@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from itertools import count, islice
 from typing import Any
 
+import torch
 from accelerate.utils import broadcast_object_list
 from torch.utils.data import DataLoader, IterableDataset
 
@@ -112,10 +113,18 @@ def in_groups(trainer: Any, stock: Callable[[], DataLoader[list[Row]]]) -> DataL
         ranks=trainer.accelerator.num_processes,
     )
 
+    # A dataloader draws a seed for each epoch. Of the run's own generator that would change what is sampled,
+    # by when the stream is read: a generation batch ahead, or on the first rank alone.
+    seeds = torch.Generator().manual_seed(args.seed)
+
     def read(rows: IterableDataset) -> Iterator[Row]:
         workers = args.dataloader_num_workers
-        ahead = {"prefetch_factor": args.dataloader_prefetch_factor} if workers else {}
-        return iter(DataLoader(rows, batch_size=None, collate_fn=_as_it_is, num_workers=workers, **ahead))
+        options = {"prefetch_factor": args.dataloader_prefetch_factor} if workers else {}
+        return iter(
+            DataLoader(
+                rows, batch_size=None, collate_fn=_as_it_is, num_workers=workers, generator=seeds, **options
+            )
+        )
 
     # What the trainer makes when it is built is for resampling: other rows first, if the stream is shuffled.
     grouped = GroupedStream(stream, plan, read, first_epoch=0 if trainer.is_in_train else 1)

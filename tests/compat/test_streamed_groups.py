@@ -1,15 +1,17 @@
 """Streams in GRPO: a group is one prompt, on every rank, over epochs, and after a resumption."""
 
 from itertools import islice
+from types import SimpleNamespace
 
 import pytest
+import torch
 from torch.utils.data import DataLoader, IterableDataset
 from trl.trainer.grpo_trainer import RepeatSampler
 
 import swift_grpo_ext
 from swift_grpo_ext import testing
 from swift_grpo_ext.errors import DatasetRowError, RefusedError
-from swift_grpo_ext.trainer.streams import GroupedStream, Plan, refuse_single_use
+from swift_grpo_ext.trainer.streams import GroupedStream, Plan, in_groups, refuse_single_use
 from tests.forked import run_ranks
 
 
@@ -61,6 +63,33 @@ def test_the_next_epoch_is_shuffled_anew():
         sorted(n for one in first for n in one) == sorted(n for one in second for n in one) == list(range(8))
     )
     assert first != second
+
+
+def test_when_a_stream_is_read_changes_nothing_that_is_sampled():
+    """Over the end of an epoch: the first rank reads for all, and ahead of the rollout."""
+    args = SimpleNamespace(
+        steps_per_generation=1,
+        generation_batch_size=4,
+        dataloader_num_workers=0,
+        dataloader_prefetch_factor=None,
+        seed=42,
+    )
+    trainer = SimpleNamespace(
+        args=args,
+        train_dataset=Stream(4),
+        template=SimpleNamespace(sequence_parallel_size=1),
+        num_generations=2,
+        num_iterations=1,
+        _train_batch_size=4,
+        accelerator=SimpleNamespace(process_index=0, num_processes=1),
+        is_in_train=True,
+        data_collator=list,
+        _get_collator_with_removed_columns=lambda collate, description: collate,
+    )
+    batches = iter(in_groups(trainer, stock=list))
+    before = torch.get_rng_state()
+    assert numbers(islice(batches, 3)) == [[0, 0, 1, 1], [2, 2, 3, 3], [0, 0, 1, 1]]
+    assert torch.equal(torch.get_rng_state(), before)
 
 
 def test_copies_of_a_row_are_not_one_object():
