@@ -21,7 +21,7 @@ from swift_grpo_ext.rewards.reading.numbers import (
 from swift_grpo_ext.rewards.reading.spelled_numbers import CLASSIFIERS, with_digits
 from swift_grpo_ext.rewards.reading.statement import CORRECTED, labels, taken_back, without_asides
 from swift_grpo_ext.rewards.reading.tokens import tokenise
-from swift_grpo_ext.rewards.reading.words import QUANTITIES
+from swift_grpo_ext.rewards.reading.words import QUANTITIES, by_word
 
 GOLD = ("solution", "count", "answer")
 MAX_SUM = 400  # characters of an answer in which a number is looked for that the others add up to
@@ -99,6 +99,7 @@ _NO = re.compile(
     r"|additional|doubt)[a-z])"
     r"|(?:没有|沒有)(?=[\u4e00-\u9fff])"
 )
+_SAME = by_word(QUANTITIES.translations)
 _NAMELESS = frozenset(QUANTITIES.nameless.split())
 # What is near the count but is not it, and what only numbers an object: "almost 7", "the 7th".
 _BESIDE: tuple[Place, ...] = (
@@ -135,7 +136,7 @@ def counts(text: str) -> list[int]:
 def _words(text: str) -> frozenset[str]:
     """What a text names: its words in the singular, Chinese by the character."""
     words = (word for word in tokenise(text) if not word.isdecimal() and word not in CLASSIFIERS)
-    return frozenset(word.removesuffix("s") for word in words if word not in _NAMELESS)
+    return frozenset(_SAME.get(word, word.removesuffix("s")) for word in words if word not in _NAMELESS)
 
 
 def _asked_for(columns: Columns) -> frozenset[str]:
@@ -155,6 +156,8 @@ def _about(text: str, asked: frozenset[str]) -> str:
         parts[-1] += part
         if re.search(r"\d", part):
             parts.append("")
+        elif re.search(r"[.!?\n]", mark) and ":" not in mark:
+            parts[-1] = "\n"
         else:
             parts[-1] += mark
     *parts, rest = parts
@@ -168,7 +171,8 @@ def _about(text: str, asked: frozenset[str]) -> str:
 
 def _number_of(asked: frozenset[str]) -> Place:
     """Where a number of what is asked for stands."""
-    names = "|".join(map(re.escape, sorted(asked)))
+    others = (QUANTITIES.translations.get(word, ()) for word in asked)
+    names = "|".join(map(re.escape, sorted(asked.union(*others))))
     return ANYTHING, re.compile(rf"(?:\s[^\W\d]{{1,16}}){{0,2}}\s?[{CLASSIFIERS}]?(?:{names})")
 
 

@@ -14,7 +14,7 @@ from swift_grpo_ext.rewards.reading.numbers import (
     quantities,
     stated_quantity,
 )
-from swift_grpo_ext.rewards.reading.statement import taken_back
+from swift_grpo_ext.rewards.reading.statement import first_line, taken_back
 
 GOLD = ("solution", "answer")
 
@@ -66,7 +66,7 @@ def numeric(
     """
     gold = _gold_quantity(columns)
     answer = without_refusals(without_questions(short_answer(completion, fold=False) or ""))
-    predicted = stated_quantity(taken_back(answer)[0], (CONCLUDED,))
+    predicted = stated_quantity(first_line(taken_back(answer)[0]), (CONCLUDED,))
     if predicted is None:
         return 0.0
     return _nearness(predicted, gold, relative_tolerance, absolute_tolerance, shaped)

@@ -51,7 +51,9 @@ _BRACKETED = re.compile(r"\s{0,4}[\[\"'“「]([^\[\]\"'”」\n]{1,512})[\]\"'�
 # "click(80, 95)?"
 _ASKED_AT_END = re.compile(r"[\])}>][\s`*]{0,4}[?？]\s{0,4}\Z")
 # "no ", "should I "
-_ASKED = re.compile(r"\b(?:no|(?:should|shall|can|may|must|do) (?:i|we))\s\Z", re.IGNORECASE)
+_ASKED = re.compile(
+    r"\b(?:no|(?:should|shall|can|may|must|do) (?:i|we)|if [^.\n]{1,60}\b(?:i|we) would)\s\Z", re.IGNORECASE
+)
 
 
 def parse_action(text: str, order_of: OrderOf = as_corners) -> Action | None:
@@ -86,7 +88,7 @@ def _without_thought(text: str) -> str:
 
 def _is_denied(text: str, start: int) -> bool:
     """Whether what starts there is denied, or asked for: "do not click", "should I click"."""
-    before = text[max(0, start - 32) : start]
+    before = text[max(0, start - 96) : start]
     return NEGATED.search(before) is not None or _ASKED.search(before) is not None
 
 

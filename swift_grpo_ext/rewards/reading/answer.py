@@ -13,7 +13,7 @@ import re
 import unicodedata
 from collections.abc import Iterable
 
-from swift_grpo_ext.rewards.reading.doubt import requests_input
+from swift_grpo_ext.rewards.reading.doubt import HEARSAY, requests_input
 from swift_grpo_ext.rewards.reading.json_text import decoded
 from swift_grpo_ext.rewards.reading.statement import UNSURE, after_label, fold_width, without_explanation
 from swift_grpo_ext.rewards.reading.words import DIALECTS, WRITING
@@ -54,18 +54,18 @@ _SENTENCE = re.compile(
 )
 # " is on "
 _LED_IN = re.compile(
-    r"(?:['’]s|\b(?:is|are|was|were|be|reads?|says?|called|named|shows?|has|have|by|on|in|at|to|from|for|as|of|dated|titled|label(?:l?ed)?))[:\s]\s{0,3}"
+    r"(?:['’]s|\b(?:is|are|was|were|be|reads?|says?|called|named|shows?|has|have|by|on|in|at|to|from|for|as|of|like|dated|titled|label(?:l?ed)?))[:\s]\s{0,3}"
     r"|[:：]\s{0,3}|(?:是|为|叫|写着|显示|位于|在)[:：]?\s{0,3}",
     re.IGNORECASE,
 )
 # "not ": with which a sentence says something else, or more than one thing
 _LEFT_OPEN = re.compile(
-    rf"[,;，；、]|\b(?:or|and|not|no|nor|never|neither|than|but|opposite|opposed|different|far|if)\b|n['’]t\b|[不没非或]|{UNSURE.pattern}",
+    rf"[,;，；、]|\b(?:or|and|not|cannot|no|nothing|nor|never|neither|than|but|opposite|opposed|different|far|if)\b|n['’]t\b|[不没非或]|{UNSURE.pattern}|{HEARSAY.pattern}",
     re.IGNORECASE,
 )
 # "Here is the text of the image:\n\n"
 _PREAMBLE = re.compile(
-    r"\A(?=[^\n]{0,160}(?:\b(?:texts?|image|picture|transcri\w{1,8}|contents?|follow\w{1,4}|here|below|json|table|answer)\b|文字|文本|内容|如下|表格))"
+    r"\A(?=[^\n]{0,160}(?:\b(?:texts?|image|picture|transcri\w{1,8}|contents?|follow\w{1,4}|here|below|json|table|answer|reads?|says?|shows?)\b|文字|文本|内容|如下|表格))"
     r"[^\n]{0,200}[:：][*\s]{0,4}\n\s*"
     r"|\A(?:according to|based on|from|in|looking at|as shown in) [^,.\n]{1,60}, (?=\S)",
     re.IGNORECASE,
@@ -205,14 +205,16 @@ def readings(completion: str, gold: str = "") -> list[str]:
         found.append(unwrapped(label))
     if isinstance(value := json_value(fenced), str):
         found.append(value)
-    if "\n" not in fenced and _SENTENCE.match(fenced):
+    if "\n" not in fenced and len(fenced) <= 800 and _SENTENCE.match(fenced):
         ends = [cue.end() for cue in _LED_IN.finditer(fenced[:MAX_LEAD])]
         found += [unwrapped(fenced[end:]) for end in ends if not _LEFT_OPEN.search(fenced[:end])]
     marked = [one or other for one, other in _MARKED.findall(fenced[:800])]
     if len(marked) == 1 and "\n" not in fenced and len(fenced) <= 800:
         found.append(unwrapped(marked[0]))
+    found.append(fenced.replace("**", ""))
     if not gold.endswith((".", "。")):
         found += [text[:-1] for text in found if text.endswith((".", "。"))]
+        found += [text[:-1] for text in found if text.endswith("的")]
     return list(dict.fromkeys(fold_width(text) for text in found))
 
 

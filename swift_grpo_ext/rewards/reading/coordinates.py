@@ -78,6 +78,7 @@ _PALIGEMMA = (1, 0, 3, 2)  # its <loc0123> tokens write y before x
 
 _BETWEEN_CORNERS = re.compile(r"\W{0,12}(?:to|and|through|至|到|和|与)?\W{0,12}", re.IGNORECASE)
 _AS_ONE_BOX = re.compile(r",?|\s{0,4}(?:to|至|到|-|–|→|->)\s{0,4}", re.IGNORECASE)
+_LISTED = re.compile(r"[ \t]{0,4}(?:[,;，、]|\band\b|和){1,2}[ \t]{0,4}(?:and )?")
 _LAST_CORNER = re.compile(r"bottom|lower|右下|\bbr\b|\bend", re.IGNORECASE)
 
 NAMES = by_word(PLACES.coordinates)  # names of one coordinate, and what each means
@@ -125,6 +126,8 @@ def written_out(text: str, kind: Kind) -> list[Written]:
         begin = named[-1].end if named else 0
         behind = behind and "\n" not in plain[begin : one.start]
         label, behind = label_around(plain, begin, one.start, one.end, behind)
+        if not label and named and _LISTED.fullmatch(plain, begin, one.start):
+            label = named[-1].label  # cat: [1, 2, 3, 4], [5, 6, 7, 8]
         named.append(replace(one, label=label))
     return named
 

@@ -11,11 +11,12 @@ _SEEN = r"(?:image|picture|photo(?:graph)?|screenshot|figure|video|attachment|fi
 _REFUSED = re.compile(
     r"\b(?:can(?:not|['’]?t| not)|could(?: not|n['’]t)|(?:un|not )able to|(?:im|not )possible to"
     r"|won['’]t|will not"
-    r"|refuse to|no way (?:to|of)|have the ability to|hard to|difficult to)(?: \w{1,12}){0,2}? ?"
+    r"|refuse to|no way (?:to|of)|have the ability to|hard to|difficult to)(?! be the)(?: \w{1,12}){0,2}? ?"
     r"(?:tell|say|know|answer|help|assist|comply|determined?|decide|judged?|count|process|provide|respond|verify"
     r"|comment|open|load|access|display|locate objects|detect objects"
     rf"|(?:see|view|find|look at) (?:(?:the|an?|any|your|this|that) )?(?:{_SEEN}\b|it\b|(?:her|his|their"
     rf"|its) ))"
+    r"|\b(?:can(?:not|['’]?t)|could(?: not|n['’]t)|unable to) see (?:the|this|that|your) (?!\w{1,16}ing\b)"
     rf"|\b(?:do not|don['’]t|did not|didn['’]t|cannot|can['’]t) (?:see|have|view) (?:the|an?|any"
     rf"|your) {_SEEN}\b"
     rf"|{_SEEN} (?:does not|doesn['’]t|did not|didn['’]t|(?:is|was) not|isn['’]t|wasn['’]t) (?:load"
@@ -54,15 +55,16 @@ _REFUSING = re.compile(
 _SENTENCE = re.compile(r"(?:[^.!?。！？\n]|\.(?!\s|\Z))*[.!?。！？\n]*")
 # "If there were 7, I would say 7.": what would be said, not what is
 _HYPOTHETICAL = re.compile(
-    r"\b(?:if|suppos(?:e|ing)|assuming) (?!we\b|you\b|i\b)[^.!?\n]{0,120}\b(?:i would (?:say|answer)"
+    r"\b(?:if|suppos(?:e|ing)|assuming) (?!we\b|you\b|i\b)[^.!?\n]{0,80}\b(?:i would (?:say|answer)"
     r"|the answer (?:would be|is (?:yes|no))\b|then,? (?:yes|no)\b)"
     r"|\bi wish\b|\b(?:the answer would be|i would (?:say|answer))\b[^.!?\n]{0,60}\b(?:if|unless)\b",
     re.IGNORECASE,
 )
 # "The user said that there are 7, ": what others say, up to a "but"
-_HEARSAY = re.compile(
-    r"\b(?:user|you|they|people|others|some|someone|somebody|many|everyone|everybody)\b (?:\w{1,8} )?"
-    r"(?:says?|said|claim(?:s|ed)?|thinks?|thought|believed?|suggest(?:s|ed)?|told me)\b"
+HEARSAY = re.compile(
+    r"\b(?:according to (?:the )?(?:user|you|them|others|some)\b|(?:user|you|they|people|others|some|someone"
+    r"|somebody|many|everyone|everybody|he|she)\b (?:\w{1,8} )?"
+    r"(?:says?|said|claim(?:s|ed)?|thinks?|thought|believed?|suggest(?:s|ed)?|told me)\b)"
     r"(?:(?!\b(?:but|however)\b)[^.;!?\n]|\.(?=\d)){0,200}",
     re.IGNORECASE,
 )
@@ -81,12 +83,13 @@ NEGATED = re.compile(
     r"|nowhere near)\b"
     r"|\w{2,8}n['’]t\b|≠|!=|\\neq?\b|\\not ?=|不是|不等于|并非|不选|不能选|不要|别|除了|除|没有|排除|而不是)"
     r"[\s,:*_\"'“「(\[$]{0,4}(?:(?:be|to|the|an?|exactly|just|only|equal|option|answer|choice|number|quite|really"
-    r"|definitely|choose|pick|select|it|say|that|is|going|want|need|have|from|between|at|in)\b[\s*\"'(]{0,3}){0,4}\Z",
+    r"|definitely|choose|pick|select|it(?:['’]s)?|say|think|believe|there(?: is| are)?|that|is|going"
+    r"|want|need|have|from|between|at|in)\b[\s*\"'(]{0,3}){0,4}\Z",
     re.IGNORECASE,
 )
 # "It does not happen ": somewhere before a value in its clause
 _DENIED_CLAUSE = re.compile(
-    r"(?:\b(?:not|never|neither|cannot)\b|n['’]t\b|不|没|并非)(?:(?!\b(?:but|only|before|until|rather)\b|而是)[^,;:.!?，。；：\n]){0,48}\Z",
+    r"(?:\b(?:not|never|neither|cannot|nothing|nobody)\b|n['’]t\b|不|没|并非)(?:(?!\b(?:but|only|before|until|rather)\b|而是)[^,;:.!?，。；：\n]){0,48}\Z",
     re.IGNORECASE,
 )
 
@@ -100,7 +103,7 @@ def is_denied(text: str, start: int) -> bool:
 def without_questions(text: str) -> str:
     """The text without the sentences that ask or suppose and what others say; empty if nothing is left."""
     sentences = (part for part in _SENTENCE.findall(text) if not _ASKS.search(part[-40:]))
-    return _HEARSAY.sub(" ", "".join(part for part in sentences if not _HYPOTHETICAL.search(part))).strip()
+    return HEARSAY.sub(" ", "".join(part for part in sentences if not _HYPOTHETICAL.search(part))).strip()
 
 
 def without_refusals(text: str) -> str:

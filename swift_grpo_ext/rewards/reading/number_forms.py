@@ -72,6 +72,12 @@ FOLDED = (
         "1.5 hour",
     ),
     Form(re.compile(r"(?<![\d.])(\d{1,4}) and a half\b", re.I), r"\1.5", "7 and a half", "7.5"),
+    Form(
+        re.compile(r"每(小时|分钟|秒|天)(\d{1,9}(?:\.\d{1,9})?)\s?(公里|千米|米)"),
+        r"\2\3/\1",
+        "每小时72公里",
+        "72公里/小时",
+    ),
     Form(re.compile(r"(?<=\d) point (?=\d)", re.I), ".", "34 point 5", "34.5"),
     Form(re.compile(r"(\d{1,4})个?半(?=小时|天|年|公里)"), r"\1.5", "1个半小时", "1.5小时"),
     Form(  # thousands set apart by blanks

@@ -107,7 +107,8 @@ _TYPED = (
 _IS_RIGHT = re.compile(
     r"(?<![A-Za-z0-9'’])(?:[选選][项項])?([A-Z])[)\]*.\s]{0,4}(?:[选選][项項])?(?:(?:is|must be|would be"
     r"|seems|appears|looks)(?: clearly| definitely| most likely| probably)? (?:to be )?(?:the )?(?:only "
-    r"|most |best |single )?(?:correct|right|best|true|accurate|appropriate|answer|choice|option)\b|(?:是|为"
+    r"|most |best |single )?(?:correct|right|best|true|accurate|appropriate|answer|choice|option"
+    r"|one (?:that|which))\b|(?:是|为"
     r"|が|가)?(?:正确|正確|正解|对的|정답)|[:：–—-]\W{0,4}(?:correct|right|true|yes|对)(?![A-Za-z])|\W{0,4}[✓✔✅√])"
     r"|(?:(?<=\n)|\A)\W{0,4}([A-Z])[.):][^\n]{1,80}\W\s?(?:correct|right|true|yes|[✓✔✅√对])\W{0,4}(?=\n|\Z)"
 )
@@ -148,13 +149,10 @@ def parse_choice(text: str, options: Options, plainly: bool = False) -> Letters:
     """The letters that the first reading finds, a gold's `plainly`; empty if none, or contradictory."""
     known = frozenset(options or string.ascii_uppercase)
     text = _QUOTED.sub(r"\1", without_latex(text) if options else text)
-    alone = _bare(text, options, known)
-    if not plainly and alone is None:
-        text = without_questions(text)
-        text = text if any(map(refuses, options.values())) else without_refusals(text)
-        text = _without_rejected(text, options).strip()
     readers = (_bare, _stated, _led_by, *(() if plainly else (_implied, _named, _described)))
     for said in [text] if plainly else taken_back(text):
+        if not plainly and _bare(said, options, known) is None:
+            said = _without_rejected(said, options).strip()
         for read in readers:
             if said and (found := read(said, options, known)) is not None:
                 return found if found <= known else frozenset()
@@ -170,8 +168,10 @@ def without_latex(text: str) -> str:
 
 def _without_rejected(text: str, options: Options) -> str:
     """The text without what it compares its answer with: "rather than C", "all except B", "not green"."""
+    text = without_questions(text)
+    text = text if any(map(refuses, options.values())) else without_refusals(text)
     text = _WRONG.sub(" ", _REJECTED.sub(" ", _ECHOED.sub(" ", text)))
-    texts = sorted((option for option in options.values() if len(option) > 1), key=len, reverse=True)
+    texts = sorted(filter(_is_named, options.values()), key=len, reverse=True)
     if not texts:
         return text
     named = "|".join(map(re.escape, texts))
@@ -227,7 +227,7 @@ def _beginning(text: str, options: Options) -> list[str]:
     """The letters of the options with whose text this one begins."""
     text = _ARTICLE.sub("", text)
     begun = {letter: option for letter, option in options.items() if text.startswith(option)}
-    return [letter for letter, option in begun.items() if len(option) > 1 and _whole(text, 0, option)]
+    return [letter for letter, option in begun.items() if _is_named(option) and _whole(text, 0, option)]
 
 
 def _stated(text: str, options: Options, known: Letters) -> Letters | None:
@@ -278,7 +278,7 @@ def _named(text: str, options: Options, known: Letters) -> Letters | None:
     rest = text.casefold()
     named: set[str] = set()
     for letter, option in sorted(options.items(), key=lambda item: -len(item[1])):
-        if len(option) > 1 or option.isdigit():
+        if _is_named(option):
             places = re.finditer(re.escape(option), rest)
             if any(_whole(rest, place.start(), option) for place in places):
                 named.add(letter)
@@ -294,6 +294,11 @@ def _described(text: str, options: Options, known: Letters) -> Letters | None:
     touched = [letter for letter, of in words.items() if (of - shared) & said]
     denied = _DENYING.search(text)
     return frozenset(touched) if len(touched) == 1 and words[touched[0]] <= said and not denied else None
+
+
+def _is_named(option: str) -> bool:
+    """Whether an option's text is no mere letter or sign, and can be looked for."""
+    return len(option) > 1 or option.isdigit()
 
 
 def _whole(text: str, start: int, option: str) -> bool:

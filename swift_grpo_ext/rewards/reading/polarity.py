@@ -48,7 +48,10 @@ _ASIDE = re.compile(
 
 
 # "yes, but actually no."
-_FINAL = re.compile(r"(?:[,，.。:;!—–\n]|\b(?:but|actually|so)\b)[\s*_]{0,4}(yes|no|是|否|不是)\W{0,4}\Z")
+_FINAL = re.compile(
+    r"(?:[,，.。:;!—–\n]|\b(?:but|actually|so)\b)[\s*_]{0,4}(?:probably |maybe |perhaps "
+    r"|possibly )?(yes|no|是|否|不是)\W{0,4}\Z"
+)
 
 
 _EXISTS = re.compile(
@@ -62,13 +65,14 @@ _EXISTS = re.compile(
 _NEGATED = re.compile(
     r"\bnot\b(?! (?:only|just|to mention)\b)|n['’]t\b|\b(?:cannot|never|neither(?! \w{1,20} nor)"
     r"|none of|nobody"
-    r"|(?<!\ba )no(?= [a-z])(?! (?:doubt|matter|problem|wonder)\b)|nothing (?:like|of|in|is))\b"
+    r"|(?<!\ba )no(?= [a-z])(?! (?:doubt|matter|problem|wonder)\b)|(?<=\w )nothing(?! but))\b"
     r"|没(?!错|问题)|不(?![仅过同少错久断管论只但得])|并非|ありません|いません|ない。|없습니다|아닙니다"
 )
 
 
 # "the man is wearing a hat.": one short sentence, as good a yes as its negation is a no
 _PLAIN = re.compile(
+    r"(?:(?:in|on|from|at|based on|looking at) (?:the|this) [\w ]{1,24}, )?"
     r"(?!.{0,80}\b(?:answer|question|option)\b)(?:the|an?|it|he|she|they|this|that|these|those|both"
     r"|all|i|we|his|her|its|their|in the"
     r"|on the|you|one|two|three|some|several|many|people)\b['’\w -]{0,40}?"

@@ -3,14 +3,17 @@
 import json
 import re
 import unicodedata
+from itertools import islice
 from typing import TypeAlias
 
 from swift_grpo_ext.rewards.reading.answer import last_fenced
 from swift_grpo_ext.rewards.reading.doubt import is_denied, without_questions
 from swift_grpo_ext.rewards.reading.json_text import Json
+from swift_grpo_ext.rewards.reading.statement import taken_back
 from swift_grpo_ext.rewards.reading.words import SPANS
 
 MAX_SECONDS = 1e7
+MAX_SPANS = 256  # of a text that are read
 
 
 Span: TypeAlias = tuple[float, float]
@@ -68,9 +71,9 @@ def parse_spans(text: str) -> list[Span]:
     """
     plain = unicodedata.normalize("NFKC", text).translate(_BETWEEN_DIGITS)
     if (found := _from_json(plain)) is None:
-        plain = without_questions(plain)
+        plain = taken_back(without_questions(plain))[0]
         plain = _in_seconds(_SUBTITLE.sub(r"\1.\2", plain))
-        pairs = [*_PAIRS.finditer(plain)]
+        pairs = list(islice(_PAIRS.finditer(plain), MAX_SPANS))
         stated = [pair for pair in pairs if not is_denied(plain, pair.start())]
         paired = [time for pair in stated for time in pair.groups()[::2] if time]
         found = [float(time) for time in paired] if pairs else _times(plain)

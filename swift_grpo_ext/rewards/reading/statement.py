@@ -12,7 +12,7 @@ _ASIDE = re.compile(
     r"(?<![A-Za-z0-9_\\\]}])[(（](?![=≈~]"
     r"|[^()（）]{0,16}(?:i\.e|that is|about|or|maybe|perhaps|possibly|可能|或)\b)"
     r"(?=[^()（）]{0,200}[^\W\d_])[^()（）\n]{1,200}[)）]"
-    r"|(?<=\w),? (?:(?:up|down) from|compared (?:to|with)|versus|vs\b)(?:[^.!?;\n]|\.(?=\d))*",
+    r"|(?<=[\w%°]),? (?:(?:up|down) from|compared (?:to|with)|versus|vs\b)(?:[^.!?;\n]|\.(?=\d))*",
     re.IGNORECASE,
 )
 # "\n**Explanation:** it has 3 rows": a heading behind which no answer is given
@@ -72,6 +72,18 @@ def taken_back(text: str) -> list[str]:
     """What a text says after it takes something back for the last time ("wait, no"), if it does; then all."""
     last = [0, *(mark.end() for mark in _TAKEN_BACK.finditer(text))][-1]
     return [text[last:], text] if 0 < last < len(text.rstrip(" .!。")) else [text]
+
+
+# "2.4 %\n\nThis is the lowest value since 2010.": a value by itself, and what is said of it
+_FIRST_LINE = re.compile(r"\W{0,8}\d[\d.,]{0,24}\s?[%°\w/]{0,8}\W{0,6}\n\s*\n(?=\W{0,4}[^\W\d])")
+
+
+def first_line(text: str) -> str:
+    """The first line, if it is a value by itself and nothing below it announces or concludes another."""
+    value = _FIRST_LINE.match(text)
+    if value is None or labels(text) or CORRECTED.search(text):
+        return text
+    return value[0]
 
 
 def fold_width(text: str) -> str:

@@ -39,8 +39,8 @@ _BEFORE_JSON = re.compile(
 )
 _NOISE = ("]<]minimax[>[", "｜DSML｜ ", "｜DSML｜", "[TOOL_CALLS]")  # before every tag
 _QUOTES = ('<|"|>', "<escape>")  # Gemma's
-_CALLED = ("name", "function", "tool", "tool_name")
-_GIVEN = ("arguments", "parameters", "args")
+_CALLED = ("name", "function", "tool", "tool_name", "action")
+_GIVEN = ("arguments", "parameters", "args", "input", "action_input")
 _MOST = 64  # calls and arguments that are read
 
 
@@ -108,6 +108,8 @@ def _with_json(text: str) -> Iterator[ToolCall]:
             yield ToolCall(named, given)
         elif before and value:
             yield ToolCall(before[1], value)
+        else:
+            end = start + 1
         start = text.find("{", end)
 
 

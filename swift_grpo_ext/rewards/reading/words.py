@@ -57,6 +57,7 @@ class QuantityWords(_Tables):
     scales: Meanings  # the factor
     numbers: Meanings  # English words, by value
     classifiers: Word  # characters that stand between a Chinese or Japanese number and what is counted
+    translations: Meanings  # what tells things apart, by its English word
     nameless: Word  # words of a question how many, or of its answer, that name nothing
 
 
