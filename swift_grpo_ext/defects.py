@@ -304,6 +304,23 @@ _ALL = (
         (f"{SWIFT}/blob/main/swift/megatron",),
         "M5-deepstack-gradient",
     ),
+    Defect(
+        "M6",
+        "rows of GLM-4.5V with images carry the token types of the images' own text, which are fewer than "
+        "their tokens; megatron rlhf stops at the first of them",
+        {**_ANY_HOST, "transformers": ">=5"},
+        reports=(f"{SWIFT}/blob/main/swift/template/templates/glm.py",),
+        patch="M6-media-token-types",
+    ),
+    Defect(
+        "M7",
+        "under Megatron with tensor parallel above 1 the norms of gated delta nets (Qwen3.5) train wrongly: "
+        "without sequence parallel each rank's by its own heads, with it by the gradient times the ranks",
+        {**_ANY_HOST, "mcore-bridge": ">=1.6"},
+        "--tensor_model_parallel_size 1, or --tuner_type lora, which trains no norms",
+        (f"{SWIFT}/blob/main/swift/megatron",),
+        "M7-gated-delta-gradients",
+    ),
 )
 
 DEFECTS: dict[str, Defect] = {defect.id: defect for defect in _ALL}

@@ -40,6 +40,8 @@ MODULES: tuple[str, ...] = (
     "expert_gradients",
     "replicated_weights",
     "deepstack_gradient",
+    "media_token_types",
+    "gated_delta_gradients",
     "broken_line",
 )
 

@@ -2,7 +2,12 @@
 
 import pytest
 
-from tests.megatron.comparing import GRADIENT, assert_equal, gradient_differences
+from tests.megatron.comparing import (
+    GRADIENT,
+    assert_equal,
+    assert_equal_of_family,
+    gradient_differences,
+)
 from tests.megatron.runs import FIXES, Order, RunError, train_all, train_megatron
 from tests.megatron.table import FROZEN, SEQUENCE, TENSOR
 
@@ -71,3 +76,16 @@ def test_m5_the_deepstack_of_a_trained_tower(python, tiny, four_rows, reference,
     differences = gradient_differences(stock.gradients[0], expected.gradients[0])
     assert all(share > 0.1 for name, share in differences.items() if "deepstack_merger" in name)
     assert_equal(fixed, expected)
+
+
+@pytest.mark.parametrize("layout", [TENSOR, SEQUENCE], ids=["tensor", "sequence"])
+def test_m7_the_norms_of_gated_delta_nets(layout, python, tiny, four_rows, reference, tmp_path):
+    options = {**layout, "micro_batch_size": 2}
+    stock, fixed = both(python, tiny("qwen3_5"), four_rows, tmp_path, **options)
+    expected = reference("qwen3_5")
+    differences = gradient_differences(stock.gradients[0], expected.gradients[0])
+    wrong = {name.rpartition(".layers.")[2] for name, share in differences.items() if share > 0.5}
+    norms = "input_layernorm.weight" if layout is SEQUENCE else "linear_attn.norm.weight"
+    assert wrong
+    assert all(name.endswith(norms) for name in wrong)
+    assert_equal_of_family(fixed, expected, "qwen3_5")
