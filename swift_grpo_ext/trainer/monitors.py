@@ -177,11 +177,12 @@ class Monitors:
     def add_engine(self, record: records.EngineRecord | None) -> None:
         """The engine was compared with the trainer; None if not at this step."""
         if self.watch and record:
-            self.watch.engine = record
+            self.watch.engine = replace(record, turns=())
             step = self._host.state.global_step
             self.watch.journal.note("engine-noise", step, record.note)
             if record.worst and self._host.accelerator.is_main_process:
-                self.watch.journal.add("note", step=step, id="engine-worst", text=record.worst)
+                facts = {"id": "engine-worst", "text": record.worst, "turns": record.turns}
+                self.watch.journal.add("note", step=step, **facts)
 
     def look_at_rollout(self, samples: Sequence[VisionSample]) -> None:
         """A generation batch has its advantages."""

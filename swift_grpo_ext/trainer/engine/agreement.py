@@ -87,6 +87,9 @@ class TurnFigures:
     images: str  # sizes of the images so far, in pixels: ``448 x 336``; empty if not known
     distance: Distance
     worst: str  # the token that differs most, in words
+    image: str = (
+        ""  # path of the newest image that the turn saw; empty without one, or if it is held in memory
+    )
 
     def __str__(self) -> str:
         images = f", image {self.images}" if self.images else ""
@@ -94,6 +97,12 @@ class TurnFigures:
             f"{self.row}, turn {self.turn}, {self.tokens} tokens{images}: mean |d| {self.distance.mean:.2g} "
             f"nats, most at {self.worst}"
         )
+
+    def facts(self) -> dict[str, object]:
+        """The same as JSON, for the report."""
+        apart = self.distance
+        words = {name: value for name, value in vars(self).items() if name != "distance"}
+        return words | {"compared": apart.tokens, "mean": apart.mean, "ratio": apart.mean_ratio}
 
 
 def begin_and_rest(engine: Sequence[float], trainer: Sequence[float]) -> tuple[Distance, Distance]:
@@ -150,10 +159,11 @@ def judge(now: Agreement, before: Sequence[Agreement], engine: EngineFacts) -> E
     """What a check shows after earlier ones, and what is wrong between engine and trainer: cause and cure."""
     all = now.all
     name = f"{engine.name}{now.ranks}"
-    worst = "; ".join(map(str, now.turns[:_WORST]))
-    figures = (
-        EngineRecord(all.mean_ratio, all.mean, all.largest, worst=worst) if all.tokens else EngineRecord()
-    )
+    figures = EngineRecord()
+    if all.tokens:
+        worst = "; ".join(map(str, now.turns[:_WORST]))
+        turns = tuple(turn.facts() for turn in now.turns)
+        figures = EngineRecord(all.mean_ratio, all.mean, all.largest, worst=worst, turns=turns)
     if now.prompt:
         return replace(figures, rule=PROMPT, text=f"{name} got another prompt than the trainer: {now.prompt}")
     rule = ""

@@ -30,6 +30,7 @@ from swift_grpo_ext.trainer.engine.vision import OTHER_PICTURES, OTHER_POSITIONS
 from swift_grpo_ext.trainer.host import Host, base_model, unwrapped
 from swift_grpo_ext.trainer.inference import collated, looking
 from swift_grpo_ext.trainer.samples import Inputs, VisionSample
+from swift_grpo_ext.watch.records import path_of
 
 Logits: TypeAlias = Float[Tensor, "places vocab"]
 PerPlace: TypeAlias = Float[Tensor, " places"]
@@ -252,6 +253,7 @@ class Comparison:
                 of_turn = list(pairs_of_turn)
                 claim = sample.claims[turn - 1]
                 worst, logp = max(of_turn, key=lambda pair: abs(pair[0].logp - pair[1]))
+                seen = sample.images if claim.sizes is None else sample.images[: len(claim.sizes)]
                 yield TurnFigures(
                     row=name,
                     turn=turn,
@@ -259,6 +261,7 @@ class Comparison:
                     images=", ".join(f"{width} x {height}" for width, height in claim.sizes or ()),
                     distance=distance([place.logp for place, _ in of_turn], [logp for _, logp in of_turn]),
                     worst=self._in_words(ids, worst, logp),
+                    image=path_of(seen[-1]) if seen else "",
                 )
 
 

@@ -12,6 +12,7 @@ from swift.utils import get_logger
 from swift_grpo_ext.errors import MissingExtraError, OutputFolderError
 from swift_grpo_ext.version import __version__
 from swift_grpo_ext.watch.report.bill import bill
+from swift_grpo_ext.watch.report.engine import engine_figures
 from swift_grpo_ext.watch.report.live import serve
 from swift_grpo_ext.watch.report.names import with_typed_names
 from swift_grpo_ext.watch.report.page_data import data_uri, page_data, thumbnail
@@ -104,6 +105,9 @@ def rendered(
     """
     render = _renderer()
     names = run_names(runs)
+    engines = [
+        (name, engine) for name, run in zip(names, runs, strict=True) if (engine := engine_figures(run))
+    ]
     script = "\n".join((_FOLDER / name).read_text(encoding="utf-8") for name in _SCRIPTS)
     return render(
         title=title or ("GRPO run" if len(runs) == 1 else f"{len(runs)} GRPO runs"),
@@ -116,6 +120,7 @@ def rendered(
         sections=sections,
         resumed=any(run.breaks for run in runs),
         timed=any(bill(run) for run in runs),
+        engines=engines,
         arguments=_arguments(runs),
         total=sum(len(group.samples) for run in runs for group in run.groups),
         data=page_data(runs, names, completions),

@@ -61,6 +61,7 @@ _NEEDED = (
     (("watch/moved", "watch/master_moved"), "no parameter moved"),
     (("watch/advantaged",), "no completion had an advantage"),
 )
+_SECTIONS = ("bill", "engine-worst")  # notes that the page draws
 _HELD_OUT_PATIENCE = 3  # evaluations
 _PATIENCE = 3  # fewer steps may be chance, or the first one of a warmup, which has a learning rate of 0
 
@@ -153,14 +154,14 @@ def _of_held_out(run: Run, history: HeldOutHistory) -> Iterable[str]:
 
 
 def _findings_of_monitors(run: Run) -> dict[str, str]:
-    """What the monitors said while the run went on, by rule, the newest words; the bill has its picture."""
+    """What the monitors said while the run went on, by rule, the newest words; not what has a section."""
     newest = {}
     kinds = ("verdict", "numerics", "stall", "failed", "note")
     for event in chain.from_iterable(read_events(folder, kinds) for folder in run.folders):
         name = str(event.get("id", event["kind"]))
         step = f" at step {event['step']}" if "step" in event else ""
         newest[name] = f"Monitor [{name}]{step}: {event.get('text', '')}"
-    return {name: text for name, text in newest.items() if name != "bill"}
+    return {name: text for name, text in newest.items() if name not in _SECTIONS}
 
 
 def _resumes(run: Run) -> Iterable[str]:
