@@ -233,11 +233,11 @@ def count(completion: str, columns: Columns) -> float:
 
     The whole number counts that the answer states, in digits or in words (English and Chinese): a total, what
     follows "the answer is", what is in bold, what "there are", else the last one; a number alone in the first
-    line; in JSON the value under a key such as ``count``. Of "5 dogs and 3 cats" the one that the row's
-    question names (``question``, ``problem``, ``query``, or the last user turn of ``messages``), else the
-    first. "None" is 0. A range or a choice ("6 to 7", "4 or 5"), a bound ("more than 7"), what is only near
-    ("almost 7"), a denial ("not 7"), a question and a refusal are no answer; times and ordinals are no
-    counts.
+    line; in JSON the value under a key such as ``count``. Of "5 dogs and 3 cats", "3 on the left, 5 on the
+    right" the part counts that names most of what the row's question names (``question``, ``problem``,
+    ``query``, or the last user turn of ``messages``), else the first. "None" is 0. A range or a choice ("6 to
+    7", "4 or 5"), a bound ("more than 7"), what is only near ("almost 7"), a denial ("not 7"), a question,
+    what others say ("you said 7") and a refusal are no answer; times and ordinals are no counts.
 
     Gold: ``solution`` (or ``count``, ``answer``): a whole number from 0, as a number or in text.
     Raises:

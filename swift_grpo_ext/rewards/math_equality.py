@@ -18,6 +18,8 @@ from swift_grpo_ext.rewards.reading.mathematics import (
 GOLD = ("solution", "answer")
 
 
+# "$A = \\pi r^2 = 36\\pi$": what it comes to
+_CHAIN = re.compile(r"\$\s*[A-Za-z](?:_\{?\w{1,4}\}?)?\s*=[^$]{1,400}=([^=$]{1,200})\$")
 ROUNDING = 0.01  # relative
 MAX_CHARS = 4_096  # of an expression that Math-Verify is given
 
@@ -84,6 +86,8 @@ def math(completion: str, columns: Columns) -> float:
         readings.append(f"$\\{{{joined}\\}}$")
     if type(gold[0]).__name__ == "Float" and _DECIMAL_COMMA.fullmatch(readings[0]):
         readings.append(readings[0].replace(",", "."))
+    if chain := _CHAIN.fullmatch(readings[0]):
+        readings.append(f"${chain[1]}$")
     parsed = [found for found in map(_parse, readings) if found]
     options = {"timeout_seconds": None, "allow_set_relation_comp": True}  # x < 3 for (-oo, 3), too
     if not any(verify(list(gold), found, **options) for found in parsed):

@@ -63,8 +63,8 @@ def answer(
 
     A gold that is a letter, or whose row lists options, is compared as `ext_choice` does; yes or no as
     `ext_yes_no`; one number, with a unit or without, as `ext_numeric`; a formula as `ext_math`; and any other
-    text must be the answer, without regard to case, punctuation, English articles and white space. Of several
-    golds one must be met.
+    text must be the answer, or what a short sentence ends in ("It is signed by Ann Lee."), without regard to
+    case, punctuation, English articles and white space. Of several golds one must be met.
 
     Args:
         relative_tolerance: Allowed error of a number as a fraction of the gold. 0 for exact.

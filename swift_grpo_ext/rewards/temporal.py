@@ -41,7 +41,8 @@ def _gold_spans(columns: Columns) -> list[Span]:
 def temporal_iou(completion: str, columns: Columns) -> float:
     """Intersection over union of the predicted with the gold moments of a video, 0..1.
 
-    Several spans are taken as the union of their times, so overlapping ones count once.
+    Several spans are taken as the union of their times, so overlapping ones count once. A span that is denied
+    ("not from 3 to 5"), asked or heard from others is none.
 
     Gold: ``solution`` (or ``timestamp``, ``timestamps``, ``answer``): one span or several, as numbers in
         seconds or as text with seconds, clock times, or hours, minutes and seconds with their units.

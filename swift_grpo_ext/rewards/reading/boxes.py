@@ -6,7 +6,7 @@ from typing import Any
 
 from swift_grpo_ext.rewards.reading.answer import last_fenced
 from swift_grpo_ext.rewards.reading.coordinates import Kind, written_out
-from swift_grpo_ext.rewards.reading.doubt import is_unsure, without_questions, without_refusals
+from swift_grpo_ext.rewards.reading.doubt import asserted, is_unsure, without_questions
 from swift_grpo_ext.rewards.reading.json_boxes import regions_in
 from swift_grpo_ext.rewards.reading.json_text import json_values, values_in
 from swift_grpo_ext.rewards.reading.region import OrderOf, Region, as_corners, region_of_numbers
@@ -36,16 +36,13 @@ _DENIED_PLACE = re.compile(
     r"|or (?:maybe|perhaps|possibly) not)\b",
     re.IGNORECASE,
 )
-MAX_PROSE = 4_000  # characters at the end of an answer in which questions and refusals are looked for
 MAX_STATEMENT = 400  # characters of an answer that states an absence; a longer one is not read for it
 
 
 def stated_regions(text: str, kind: Kind, order_of: OrderOf = as_corners) -> list[Region]:
     """The objects of `parse_regions`, without places that the text denies: "not at [10, 20, 30, 40]"."""
-    if '"' not in text:
-        said = without_refusals(without_questions(text[-MAX_PROSE:]))
-        text = text[:-MAX_PROSE] + said
-    return parse_regions(_DENIED_PLACE.sub(" ", text), kind, order_of)
+    said = text if '"' in text else asserted(text)
+    return parse_regions(_DENIED_PLACE.sub(" ", said), kind, order_of)
 
 
 def parse_regions(text: str, kind: Kind, order_of: OrderOf = as_corners) -> list[Region]:

@@ -4,6 +4,7 @@ import re
 
 from swift_grpo_ext.rewards.reading.statement import UNSURE
 
+MAX_PROSE = 4_000
 # Each pattern has an example of what it matches above it, which a test runs.
 
 _SEEN = r"(?:image|picture|photo(?:graph)?|screenshot|figure|video|attachment|file|question)s?"
@@ -64,7 +65,7 @@ _HYPOTHETICAL = re.compile(
 HEARSAY = re.compile(
     r"\b(?:according to (?:the )?(?:user|you|them|others|some)\b|(?:user|you|they|people|others|some|someone"
     r"|somebody|many|everyone|everybody|he|she)\b (?:\w{1,8} )?"
-    r"(?:says?|said|claim(?:s|ed)?|thinks?|thought|believed?|suggest(?:s|ed)?|told me)\b)"
+    r"(?:says?|said|claim(?:s|ed)?|thinks?|thought|believed?|suggest(?:s|ed)?|told me|choose|pick|answer)\b)"
     r"(?:(?!\b(?:but|however)\b)[^.;!?\n]|\.(?=\d)){0,200}",
     re.IGNORECASE,
 )
@@ -89,7 +90,8 @@ NEGATED = re.compile(
 )
 # "It does not happen ": somewhere before a value in its clause
 _DENIED_CLAUSE = re.compile(
-    r"(?:\b(?:not|never|neither|cannot|nothing|nobody)\b|n['’]t\b|不|没|并非)(?:(?!\b(?:but|only|before|until|rather)\b|而是)[^,;:.!?，。；：\n]){0,48}\Z",
+    r"(?:\b(?:not|never|neither|cannot|nothing|nobody|no (?:such|event|moment|action|scene))\b"
+    r"|n['’]t\b|不|没|并非)(?:(?!\b(?:but|only|before|until|rather)\b|而是)[^,;:.!?，。；：\n]){0,48}\Z",
     re.IGNORECASE,
 )
 
@@ -109,6 +111,11 @@ def without_questions(text: str) -> str:
 def without_refusals(text: str) -> str:
     """The text without what a refusal says up to its end, or to a "but"."""
     return _REFUSING.sub(" ", text)
+
+
+def asserted(text: str) -> str:
+    """The text without questions, suppositions, hearsay and refusals in its last `MAX_PROSE` characters."""
+    return text[:-MAX_PROSE] + without_refusals(without_questions(text[-MAX_PROSE:]))
 
 
 def requests_input(text: str) -> bool:

@@ -69,6 +69,7 @@ def latex(text: str) -> str:
     text = _RAISED_RUN.sub(lambda run: f"^{{{run[0].translate(_RAISED)}}}", text)
     text = _ROOT.sub(lambda root: f"\\sqrt{{{next(filter(None, root.groups()))}}}", text)
     text = _PI.sub(r"\\pi ", _UNIT.sub("", text.translate(_SIGNS).replace("**", "^"))).strip()
+    text = text.replace("\\pi (", "\\pi \\cdot (")  # which would be read as a function
     return _values(_COMMAS.sub(", ", _LIST_WORD.sub(", ", text)).rstrip(" .,"))
 
 

@@ -99,6 +99,7 @@ _OF_UNIT = r"(?:\s?[%‰°]|\s?[^\W\d]{1,12})?"  # what may stand between a numb
 # What a text does not state: "it is not 12", "6 of the 12", "12 is wrong", "more than 12", "12 or more".
 _NOT_STATED: tuple[Place, ...] = (
     (NEGATED, ANYTHING),
+    (re.compile(r"\b(?:such as|e\.g\.,?|for (?:example|instance),?)\s\Z", re.IGNORECASE), ANYTHING),
     (re.compile(r"\d(?: [a-z]{1,16})? (?:out )?of (?:the|these|those|all|its|their) \Z"), ANYTHING),
     (
         ANYTHING,

@@ -4,7 +4,7 @@ import re
 import string
 
 from swift_grpo_ext.rewards.reading.answer import normalise_short
-from swift_grpo_ext.rewards.reading.doubt import refuses, without_questions, without_refusals
+from swift_grpo_ext.rewards.reading.doubt import is_denied, refuses, without_questions, without_refusals
 from swift_grpo_ext.rewards.reading.statement import LABEL, Statement, last_statement, taken_back
 
 Options = dict[str, str]
@@ -84,7 +84,8 @@ _WRONG = re.compile(
 )
 # "the options include C. Paris": the question again
 _ECHOED = re.compile(
-    r"\b(?:options|choices)(?: given| listed| shown)? include\b[^\n]*"
+    r"\bnone of the (?:options|choices|answers)\b[^\n.]*|\b(?:options|choices)(?: given| listed"
+    r"| shown)? include\b[^\n]*"
     r"|\b([A-Z]) or (?:not \1|whatever|something)\b"
     r"|\b(?:wrong|incorrect|false) (?:answer|option|choice)s? (?:is|are|would be)\b[^.\n]{0,40}"
     r"|(?<![^\n])[^\n✓✔✅]*(?:[✗✘❌]|[:：–—-]\W{0,4}(?:incorrect|wrong|false|错误|不正确|不符合?)\W{0,4}(?=\n|\Z))[^\n]*"
@@ -105,7 +106,8 @@ _TYPED = (
     (re.compile(r"(?<=\d)\s(?=(?:[cdmnuk]?m|[mk]?g|ml|l|s|min|h|[°%])(?![a-z]))", re.IGNORECASE), ""),
 )
 _IS_RIGHT = re.compile(
-    r"(?<![A-Za-z0-9'’])(?:[选選][项項])?([A-Z])[)\]*.\s]{0,4}(?:[选選][项項])?(?:(?:is|must be|would be"
+    r"(?<![A-Za-z0-9'’])(?<!\bor )(?:[选選][项項])?([A-Z])[)\]*.\s]{0,4}(?:[选選][项項])?(?:(?:is"
+    r"|must be|would be"
     r"|seems|appears|looks)(?: clearly| definitely| most likely| probably)? (?:to be )?(?:the )?(?:only "
     r"|most |best |single )?(?:correct|right|best|true|accurate|appropriate|answer|choice|option"
     r"|one (?:that|which))\b|(?:是|为"
@@ -280,7 +282,8 @@ def _named(text: str, options: Options, known: Letters) -> Letters | None:
     for letter, option in sorted(options.items(), key=lambda item: -len(item[1])):
         if _is_named(option):
             places = re.finditer(re.escape(option), rest)
-            if any(_whole(rest, place.start(), option) for place in places):
+            starts = (place.start() for place in places)
+            if any(_whole(rest, start, option) and not is_denied(rest, start) for start in starts):
                 named.add(letter)
                 rest = rest.replace(option, "\0" * len(option))
     return frozenset(named) or None

@@ -99,6 +99,8 @@ _OPINION = re.compile(
 )
 _OPPOSED = re.compile(r"(?:not|(so))\W{0,4}\Z")  # "i think not", "i think so"
 _REST = re.compile(r"[\s.,;:!*\"'。，！]*(.{1,20}?)[\s.!*\"'。！]*\Z", re.DOTALL)
+# ", or maybe ": between the two words of a hedge
+_JOINT = re.compile(r"(?:[ …,/|;&、(\[*?？]|\.\.\.|(?:or|and|maybe|perhaps|probably|possibly)\b){0,12}")
 # "no idea", "no image": the word is part of something else
 _NO_THING = re.compile(r"no (?:problem|idea|clue)\b")
 # "no, i cannot see it": the word stands by itself
@@ -128,9 +130,7 @@ def leading_polarity(text: str) -> list[bool | None]:
     alone = _REST.match(rest)
     if alone and _POLARITY.get(alone[1], polarity) is not polarity:
         return [None]
-    second = _FIRST.match(
-        rest.removeprefix("...").lstrip(" …,/|;&、([*?？").removeprefix("or ").removeprefix("and ").lstrip()
-    )
+    second = _FIRST.match(_JOINT.sub("", rest, count=1))
     return [None if second and _POLARITY[second[1]] is not polarity else polarity]
 
 

@@ -7,7 +7,7 @@ from itertools import islice
 from typing import TypeAlias
 
 from swift_grpo_ext.rewards.reading.answer import last_fenced
-from swift_grpo_ext.rewards.reading.doubt import is_denied, without_questions
+from swift_grpo_ext.rewards.reading.doubt import asserted, is_denied
 from swift_grpo_ext.rewards.reading.json_text import Json
 from swift_grpo_ext.rewards.reading.statement import taken_back
 from swift_grpo_ext.rewards.reading.words import SPANS
@@ -71,12 +71,12 @@ def parse_spans(text: str) -> list[Span]:
     """
     plain = unicodedata.normalize("NFKC", text).translate(_BETWEEN_DIGITS)
     if (found := _from_json(plain)) is None:
-        plain = taken_back(without_questions(plain))[0]
+        plain = asserted(taken_back(plain)[0])
         plain = _in_seconds(_SUBTITLE.sub(r"\1.\2", plain))
         pairs = list(islice(_PAIRS.finditer(plain), MAX_SPANS))
         stated = [pair for pair in pairs if not is_denied(plain, pair.start())]
         paired = [time for pair in stated for time in pair.groups()[::2] if time]
-        found = [float(time) for time in paired] if pairs else _times(plain)
+        found = [float(time) for time in paired] if pairs else _seconds(plain)
     if len(found) % 2:
         return []
     spans = zip(found[::2], found[1::2], strict=True)
@@ -95,7 +95,12 @@ def _in_seconds(text: str) -> str:
 
 def _times(text: str) -> list[float]:
     """All times of a text in seconds; if some have a unit or a colon, only those."""
-    times = _TIME.findall(_in_seconds(text))
+    return _seconds(_in_seconds(text))
+
+
+def _seconds(text: str) -> list[float]:
+    """All times of a text whose times with a unit or a colon are written as ``90.0s``."""
+    times = _TIME.findall(text)
     return [float(time) for time, marked in times if marked] or [float(time) for time, _ in times]
 
 

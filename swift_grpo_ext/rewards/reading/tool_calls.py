@@ -40,7 +40,7 @@ _BEFORE_JSON = re.compile(
 _NOISE = ("]<]minimax[>[", "｜DSML｜ ", "｜DSML｜", "[TOOL_CALLS]")  # before every tag
 _QUOTES = ('<|"|>', "<escape>")  # Gemma's
 _CALLED = ("name", "function", "tool", "tool_name", "action")
-_GIVEN = ("arguments", "parameters", "args", "input", "action_input")
+_GIVEN = ("arguments", "parameters", "args", "input", "action_input", "tool_input")
 _MOST = 64  # calls and arguments that are read
 
 
