@@ -13,7 +13,7 @@ import pytest
 from swift_grpo_ext import testing
 from tests.conftest import built_once
 from tests.megatron.runs import PROJECT, Order, Run, train_all, train_transformers
-from tests.megatron.table import BATCH_OF, BATCHES
+from tests.megatron.table import BATCH_OF, BATCHES, TEXT_ONLY
 
 if find_spec("mcore_bridge") is None:
     collect_ignore = ["inside"]  # test_inside.py runs it in the environment that has Megatron
@@ -47,7 +47,6 @@ SIZES = {
     "qwen3_5": {**UNTIED, "top": UNTIED},
     "qwen3_5_moe": {**UNTIED, "moe_intermediate_size": 24},
 }
-TEXT_ONLY = ("qwen3_moe",)
 
 
 @pytest.fixture(scope="session")
@@ -100,23 +99,6 @@ def rows_of(folder: Path, rows: list[dict]) -> Path:
 
 
 @pytest.fixture(scope="session")
-def rows_for(shared_folder, four_rows):
-    """The four rows for a family: without images where it takes none."""
-    asked = (
-        "Which digit follows one?",
-        "Count to two.",
-        "Name a number below nine.",
-        "Is eight an even number?",
-    )
-    texts = [{"messages": [{"role": "user", "content": question}]} for question in asked]
-
-    def rows(family: str) -> Path:
-        return rows_of(shared_folder / "four_texts", texts) if family in TEXT_ONLY else four_rows
-
-    return rows
-
-
-@pytest.fixture(scope="session")
 def mixed_rows(shared_folder, four_rows) -> Path:
     """Four rows with 0, 1, 3 and 1 images."""
     rows = testing.read_jsonl(four_rows)
@@ -129,11 +111,30 @@ def mixed_rows(shared_folder, four_rows) -> Path:
 
 
 @pytest.fixture(scope="session")
-def made(python, shared_folder, tiny, rows_for, mixed_rows):
+def rows_for(shared_folder, four_rows, mixed_rows):
+    """The rows for a family, without images where it takes none, or those that are mixed."""
+    asked = (
+        "Which digit follows one?",
+        "Count to two.",
+        "Name a number below nine.",
+        "Is eight an even number?",
+    )
+    texts = [{"messages": [{"role": "user", "content": question}]} for question in asked]
+
+    def rows(family: str, kind: str = "") -> Path:
+        if kind == "mixed":
+            return mixed_rows
+        return rows_of(shared_folder / "four_texts", texts) if family in TEXT_ONLY else four_rows
+
+    return rows
+
+
+@pytest.fixture(scope="session")
+def made(python, shared_folder, tiny, rows_for):
     """A run of `table.BATCHES` by its name, made with all others of its batch."""
 
     def order(folder: Path, wanted) -> Order:
-        rows = mixed_rows if wanted.rows else rows_for(wanted.family)
+        rows = rows_for(wanted.family, wanted.rows)
         return Order(tiny(wanted.family), rows, folder, wanted.arguments, disable=wanted.disable)
 
     def run(name: str) -> Run:
@@ -151,13 +152,15 @@ def made(python, shared_folder, tiny, rows_for, mixed_rows):
 
 @pytest.fixture(scope="session")
 def reference(shared_folder, tiny, rows_for):
-    """The stock transformers trainer on the same rows, once per family and arguments."""
+    """The stock transformers trainer on the same rows, once per family, rows and arguments."""
 
-    def train(family: str = "qwen2_5_vl", **arguments):
-        name = "_".join(["transformers", family, *(f"{key}-{value}" for key, value in arguments.items())])
+    def train(family: str = "qwen2_5_vl", rows: str = "", **arguments):
+        name = "_".join(
+            ["transformers", family, rows, *(f"{key}-{value}" for key, value in arguments.items())]
+        )
 
         def build(folder: Path) -> None:
-            train_transformers(tiny(family), rows_for(family), folder, **arguments)
+            train_transformers(tiny(family), rows_for(family, rows), folder, **arguments)
 
         return Run(built_once(shared_folder / "megatron_runs" / name, build))
 

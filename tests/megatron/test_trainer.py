@@ -7,8 +7,8 @@ import pytest
 from swift_grpo_ext.plugin_files import plugin_file
 from tests.megatron.comparing import assert_equal, assert_equal_of_family
 from tests.megatron.runs import train_megatron
-from tests.megatron.table import FAMILIES, FEATURES, FROZEN, LAYOUTS, OTHERS
-from tests.megatron.test_stock import params
+from tests.megatron.table import CELLS, FEATURES, ONE_OF_A_GROUP
+from tests.megatron.test_stock import cells
 
 pytestmark = pytest.mark.timeout(900)  # the first test of a batch waits for all of its runs
 
@@ -18,45 +18,31 @@ PROMPT = 40  # tokens of each of the four rows: 4 of them of its image
 PATCHES = 16  # of an image
 
 
-@pytest.mark.parametrize("name", params(LAYOUTS))
-def test_layout(name, made, reference):
-    run = made(f"ours, {name}")
-    assert LAYOUTS[name].mode.items() <= run.mode.items()
-    assert_equal(run, reference())
+@pytest.mark.parametrize("name", cells())
+def test_cell(name, made, reference):
+    """Against ms-swift's own Megatron trainer and, but for LoRA, against its transformers trainer."""
+    run, wanted = made(f"ours, {name}"), CELLS[name]
+    assert wanted.mode.items() <= run.mode.items()
+    assert_equal_of_family(run, made(f"stock, {name}"), wanted.family)
+    if not wanted.is_lora:
+        assert_equal_of_family(run, reference(**wanted.reference), wanted.family)
+    on = {name for name, gain in gains(run).items() if gain["state"] == "on"}
+    once = {"vision_once"} if wanted.is_frozen else set()
+    assert on == {"shared_prefix", "completion_logits", "skip_old_logps"} | once
     assert shares(run)
-    assert [name for name, gain in gains(run).items() if gain["state"] != "on"] == ["vision_once"]
-    if run.mode["tp"] == run.mode["pp"] == 1:
-        counts = run.counts[1]
-        assert counts["head_rows"] == 2 * completion_tokens(run, 1)
-        rows = len(run.samples[1])
-        assert counts["tokens"] == counts["head_rows"] + 2 * (
-            4 * PROMPT - rows
-        )  # of each row not the last token
+
+
+def test_tokens_and_rows_of_the_output_layer_are_counted(made):
+    run = made("ours, one rank")
+    counts = run.counts[1]
+    assert counts["head_rows"] == 2 * completion_tokens(run, 1)
+    rows = len(run.samples[1])
+    assert counts["tokens"] == counts["head_rows"] + 2 * (4 * PROMPT - rows)  # of each row not the last token
 
 
 def test_one_of_two_ranks_says_what_is_on(made):
     output = made("stock, pipeline").output  # the first of its batch has that of all runs
     assert output.count("] swift-grpo-ext: shared_prefix on, ") == 1  # each line once in a process
-
-
-@pytest.mark.lane
-@pytest.mark.parametrize("name", FAMILIES)
-def test_family(name, made):
-    run = made(f"ours, {name}")
-    assert FAMILIES[name].mode.items() <= run.mode.items()
-    assert_equal_of_family(run, made(f"stock, {name}"), FAMILIES[name].family)
-    assert shares(run)
-
-
-@pytest.mark.lane
-@pytest.mark.parametrize("name", OTHERS)
-def test_against_ms_swifts_own(name, made):
-    run, wanted = made(f"ours, {name}"), OTHERS[name]
-    assert_equal_of_family(run, made(f"stock, {name}"), wanted.family)
-    on = {name for name, gain in gains(run).items() if gain["state"] == "on"}
-    once = {"vision_once"} if FROZEN.items() <= wanted.arguments.items() else set()
-    assert on == {"shared_prefix", "completion_logits", "skip_old_logps"} | once
-    assert shares(run)
 
 
 @pytest.mark.lane
@@ -70,7 +56,7 @@ def test_dropout_of_lora_that_nobody_asked_for_is_off(made):
 
 def test_a_micro_batch_of_one_becomes_a_group_and_an_image_is_encoded_once(made, reference):
     run = made("ours, one of a group")
-    assert_equal(run, reference(**FROZEN))
+    assert_equal(run, reference(**ONE_OF_A_GROUP.reference))
     facts = json.loads((run.folder / "gains.json").read_text())
     assert "micro-batches of 1 x 16 are now 4 x 4" in facts["cut"]
     assert {gain["state"] for gain in facts["gains"].values()} == {"on"}
