@@ -10,15 +10,24 @@ LENGTHS = [4, 14]  # shortest and longest completion, in tokens
 
 def token_ids(sample, number, vocabulary):
     """Ordinary tokens."""
-    image = sample.images[0] if sample.images else ""
-    image = image.get("path") if isinstance(image, dict) else image
-    name = Path(str(image)).name or str(sample.messages)
+    name = image_name(sample.images) or str(sample.messages)
     draw = random.Random(zlib.crc32(f"{name}:{number}".encode()))
     return [draw.choice(vocabulary) for _ in range(draw.randint(*LENGTHS))]
 
 
 def rollouts(samples, tokenizer, generations, first=0):
     """What a rollout engine would return for samples of which the first has this number in the generation batch."""
+    special = set(tokenizer.all_special_ids) | set(tokenizer.added_tokens_decoder)
+    vocabulary = [token for token in range(len(tokenizer)) if token not in special]
+    made = []
+    for place, sample in enumerate(samples, first):
+        ids = token_ids(sample, place % generations, vocabulary)
+        made.append(rollout(ids, tokenizer.decode(ids), "length"))
+    return made
+
+
+def rollout(ids, text, finish_reason):
+    """A completion as a rollout engine returns it."""
     from swift.infer_engine.protocol import (
         ChatCompletionResponse,
         ChatCompletionResponseChoice,
@@ -27,16 +36,18 @@ def rollouts(samples, tokenizer, generations, first=0):
         UsageInfo,
     )
 
-    special = set(tokenizer.all_special_ids) | set(tokenizer.added_tokens_decoder)
-    vocabulary = [token for token in range(len(tokenizer)) if token not in special]
-    made = []
-    for place, sample in enumerate(samples, first):
-        ids = token_ids(sample, place % generations, vocabulary)
-        message = ChatMessage(role="assistant", content=tokenizer.decode(ids))
-        choice = ChatCompletionResponseChoice(index=0, message=message, finish_reason="length", token_ids=ids)
-        response = ChatCompletionResponse(model="made-up", choices=[choice], usage=UsageInfo(0, 0, 0))
-        made.append(RolloutOutput(response=response))
-    return made
+    message = ChatMessage(role="assistant", content=text)
+    choice = ChatCompletionResponseChoice(
+        index=0, message=message, finish_reason=finish_reason, token_ids=ids
+    )
+    response = ChatCompletionResponse(model="made-up", choices=[choice], usage=UsageInfo(0, 0, 0))
+    return RolloutOutput(response=response)
+
+
+def image_name(images):
+    """Of the first image, empty without one: what tells rows of a dataset apart."""
+    image = images[0] if images else ""
+    return Path(str(image.get("path") if isinstance(image, dict) else image)).name
 
 
 def register_reward():

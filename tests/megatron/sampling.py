@@ -1,8 +1,14 @@
-"""Rollouts by a copy of the policy in transformers, which has vLLM's place: it gets the weights before each generation."""
+"""Rollouts by a copy of the policy in transformers, which has vLLM's place: it gets the weights before each generation.
 
+Each completion is a line of OUTPUT_DIR/sampled.jsonl: name of its image, token ids, text, why it ended.
+"""
+
+import json
 from copy import copy
+from pathlib import Path
 
 import torch
+from made_up import image_name
 from recording import plain_name
 
 
@@ -23,6 +29,7 @@ class Sampler:
         template = copy(trainer.template)
         template.padding_free = template.use_megatron = False
         template.remove_unused_columns = True
+        self._record = Path(trainer.args.output_dir) / "sampled.jsonl"
         self._engine = TransformersEngine(self.model, template=template, max_batch_size=0)
 
     @torch.no_grad()
@@ -43,6 +50,11 @@ class Sampler:
 
         with self._engine.template.generate_context():
             answers = self._engine.infer(infer_requests, request_config, use_tqdm=use_tqdm)
+        with open(self._record, "a", encoding="utf-8") as record:
+            for request, answer in zip(infer_requests, answers, strict=True):
+                choice = answer.choices[0]
+                made = (choice.token_ids, choice.message.content, choice.finish_reason)
+                record.write(json.dumps([image_name(request.images), *made]) + "\n")
         return [RolloutOutput(response=answer) for answer in answers]
 
 

@@ -1,21 +1,40 @@
-"""`swift rlhf` on the CPU with the same made-up completions, one process: `python transformers_child.py FOLDER ARGUMENTS`.
+"""`swift rlhf` on the CPU with the same completions, one process: `python transformers_child.py FOLDER ARGUMENTS`.
 
-Writes FOLDER/rank0.pt (see recording.py).
+They are made up, or those of FOLDER/sampled.jsonl (see sampling.py). Writes FOLDER/rank0.pt (see recording.py).
 """
 
+import json
 import sys
+from collections import defaultdict, deque
+from pathlib import Path
 
 import made_up
 from recording import Recording
 
 
-def use_made_up_completions(trainer):
+def use_completions(trainer, sampled):
+    """Made-up ones, or of each row those that were sampled for it, in their order."""
+
+    def rollouts(self, samples):
+        if not sampled:
+            return made_up.rollouts(samples, self.template.tokenizer, self.num_generations)
+        return [made_up.rollout(*sampled[made_up.image_name(sample.images)].popleft()) for sample in samples]
+
     def _generate_completions(self, samples):
         samples = self._preprocess_inputs(samples)
-        made = made_up.rollouts(samples, self.template.tokenizer, self.num_generations)
+        made = rollouts(self, samples)
         return self._postprocess_rollout_outputs(samples, made)
 
     trainer._generate_completions = _generate_completions
+
+
+def read_sampled(file):
+    """What `sampling.py` wrote, by the image."""
+    sampled = defaultdict(deque)
+    for line in file.read_text(encoding="utf-8").splitlines():
+        name, *answer = json.loads(line)
+        sampled[name].append(answer)
+    return sampled
 
 
 def record(trainer, recording):
@@ -68,7 +87,8 @@ def main():
     made_up.register_reward()
     made_up.use_small_vocabulary(arguments[arguments.index("--model") + 1])
     recording = Recording()
-    use_made_up_completions(GRPOTrainer)
+    file = Path(folder) / "sampled.jsonl"
+    use_completions(GRPOTrainer, read_sampled(file) if file.exists() else None)
     record(GRPOTrainer, recording)
     record_gradients(recording)
     rlhf_main(arguments)
