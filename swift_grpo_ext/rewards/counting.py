@@ -106,7 +106,8 @@ _BESIDE: tuple[Place, ...] = (
     (
         re.compile(
             r"(?:\b(?:almost|nearly|close to|just (?:under|over)|not quite|approaching|no(?: number)?)|接近"
-            r"|将近)\s?\Z"
+            r"|将近)\s?\Z|\b(?:page|step|figure|chapter)\s\Z"
+            r"|\b(?!(?:the|final|total|correct|exact|right) )[a-z]{3,16} number\s\Z"
         ),
         ANYTHING,
     ),

@@ -6,7 +6,7 @@ from functools import lru_cache
 from swift_grpo_ext.rewards.contract import Columns, Unscorable, reward
 from swift_grpo_ext.rewards.gold.columns import gold_string
 from swift_grpo_ext.rewards.reading.answer import extract_answer, visible
-from swift_grpo_ext.rewards.reading.doubt import without_questions
+from swift_grpo_ext.rewards.reading.doubt import asserted
 from swift_grpo_ext.rewards.reading.mathematics import (
     answer_reading,
     constant_sides,
@@ -75,7 +75,7 @@ def math(completion: str, columns: Columns) -> float:
     text = gold_string(columns, GOLD)
     if not (gold := _parse_gold(text)):
         raise Unscorable(f"gold {text!r:.80} is no mathematical expression, or several in prose: box one")
-    answer = without_questions(extract_answer(completion) or "")
+    answer = asserted(extract_answer(completion) or "")
     if not answer or len(answer) > MAX_CHARS:
         return 0.0
     answer = visible(answer)

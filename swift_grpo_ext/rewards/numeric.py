@@ -7,7 +7,7 @@ from pydantic import Field
 from swift_grpo_ext.rewards.contract import Columns, Unscorable, reward
 from swift_grpo_ext.rewards.gold.columns import gold_string
 from swift_grpo_ext.rewards.reading.answer import normalise_short, short_answer
-from swift_grpo_ext.rewards.reading.doubt import without_questions, without_refusals
+from swift_grpo_ext.rewards.reading.doubt import asserted
 from swift_grpo_ext.rewards.reading.numbers import (
     CONCLUDED,
     Quantity,
@@ -65,8 +65,8 @@ def numeric(
         1.0
     """
     gold = _gold_quantity(columns)
-    answer = without_refusals(without_questions(short_answer(completion, fold=False) or ""))
-    predicted = stated_quantity(first_line(taken_back(answer)[0]), (CONCLUDED,))
+    answer = asserted(taken_back(short_answer(completion, fold=False) or "")[0])
+    predicted = stated_quantity(first_line(answer), (CONCLUDED,))
     if predicted is None:
         return 0.0
     return _nearness(predicted, gold, relative_tolerance, absolute_tolerance, shaped)

@@ -49,10 +49,12 @@ _ACTED = re.compile(r"(?:\A|\n|[.!?。]\s)\s{0,4}(?:actions?|动作)\s?[:：]", 
 _BRACKETED = re.compile(r"\s{0,4}[\[\"'“「]([^\[\]\"'”」\n]{1,512})[\]\"'”」]")
 
 # "click(80, 95)?"
-_ASKED_AT_END = re.compile(r"[\])}>][\s`*]{0,4}[?？]\s{0,4}\Z")
+_ASKED_AT_END = re.compile(r"[\])}>][\s`*]{0,4}[?？]{1,3}\s{0,4}\Z|\) is (?:wrong|incorrect)")
 # "no ", "should I "
 _ASKED = re.compile(
-    r"\b(?:no|(?:should|shall|can|may|must|do) (?:i|we)|if [^.\n]{1,60}\b(?:i|we) would)\s\Z", re.IGNORECASE
+    r"\b(?:no|(?:should|shall|can|may|must|do) (?:i|we)|if [^.\n]{1,60}\b(?:i|we) would|wrong to"
+    r"|should (?:one|you|he))\s\Z",
+    re.IGNORECASE,
 )
 
 

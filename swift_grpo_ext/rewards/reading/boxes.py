@@ -30,7 +30,8 @@ _NEGATED = re.compile(
     re.IGNORECASE,
 )
 _DENIED_PLACE = re.compile(
-    r"(?:\b(?:not|never|no(?! doubt)|(?:any(?:where|thing)?|everywhere|nowhere) but|except|other than)\b"
+    r"(?:\b(?:not|never|nothing|nobody|no(?! doubt)|(?:any(?:where|thing)?|everywhere|nowhere) but"
+    r"|except|other than)\b"
     r"|n['’]t\b|不是|不在|并非)[^\d\[\](){}<>.,;:\n]{0,24}[\[(<]{1,3}[^\[\](){}<>]{0,80}[\])>]{1,3}"
     r"|[\[(<]{1,3}[^\[\](){}<>]{0,80}[\])>]{1,3}\s(?:(?:is|was|are|would be) (?:wrong|incorrect|not)"
     r"|or (?:maybe|perhaps|possibly) not)\b",

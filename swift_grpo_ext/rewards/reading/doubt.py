@@ -12,8 +12,9 @@ _SEEN = r"(?:image|picture|photo(?:graph)?|screenshot|figure|video|attachment|fi
 _REFUSED = re.compile(
     r"\b(?:can(?:not|['’]?t| not)|could(?: not|n['’]t)|(?:un|not )able to|(?:im|not )possible to"
     r"|won['’]t|will not"
-    r"|refuse to|no way (?:to|of)|have the ability to|hard to|difficult to)(?! be the)(?: \w{1,12}){0,2}? ?"
-    r"(?:tell|say|know|answer|help|assist|comply|determined?|decide|judged?|count|process|provide|respond|verify"
+    r"|refuse to|no way (?:to|of)|have the ability to|hard to|difficult to)(?! be (?:the|confirmed"
+    r"|verified|shown)\b)(?: \w{1,12}){0,2}? ?"
+    r"(?:tell|say|know|answer|help|assist|comply|determined?|decide|judged?|count|process|provide|respond|verify|confirm|choose|pick|show|give"
     r"|comment|open|load|access|display|locate objects|detect objects"
     rf"|(?:see|view|find|look at) (?:(?:the|an?|any|your|this|that) )?(?:{_SEEN}\b|it\b|(?:her|his|their"
     rf"|its) ))"
@@ -47,23 +48,25 @@ _REQUEST = re.compile(
 )
 # "I can't count the 7 people": a refusal with all that it says
 _REFUSING = re.compile(
-    rf"(?:{_REFUSED.pattern})(?:(?!\b(?:but|however|yet|still|though|(?<!whether )(?<!if )there (?:are"
+    rf"(?:{_REFUSED.pattern})(?:(?!\b(?:but|however|yet|still|though"
+    rf"|(?<!whether )(?<!if )(?<!that )there (?:are"
     rf"|is)|i (?:count|see|find)"
     r"|answer)\b|但|不过|有)[^.!?。！？\n]|\.(?=\d))*",
     re.IGNORECASE,
 )
 # "Is it 4.5?": one sentence with the marks that end it
 _SENTENCE = re.compile(r"(?:[^.!?。！？\n]|\.(?!\s|\Z))*[.!?。！？\n]*")
-# "If there were 7, I would say 7.": what would be said, not what is
+# "If there were 7, I would say 7.": what would be said, or is not believed
 _HYPOTHETICAL = re.compile(
-    r"\b(?:if|suppos(?:e|ing)|assuming) (?!we\b|you\b|i\b)[^.!?\n]{0,80}\b(?:i would (?:say|answer)"
-    r"|the answer (?:would be|is (?:yes|no))\b|then,? (?:yes|no)\b)"
-    r"|\bi wish\b|\b(?:the answer would be|i would (?:say|answer))\b[^.!?\n]{0,60}\b(?:if|unless)\b",
+    r"\b(?:if|suppos(?:e|ing)|assuming) (?!we\b|you\b|i\b)[^.!?\n]{0,80}\b(?:would|the answer is (?:yes|no)"
+    r"|then,? (?:yes|no))\b|\A\W{0,4}suppose\b|\b(?:i|it|there|answer) would\b[^.!?\n]{0,60}\b(?:if|unless)\b"
+    r"|\bi (?:wish|deny|disagree|dispute|doubt)\b|\bit (?:is|would be|was) wrong to\b",
     re.IGNORECASE,
 )
 # "The user said that there are 7, ": what others say, up to a "but"
 HEARSAY = re.compile(
-    r"\b(?:according to (?:the )?(?:user|you|them|others|some)\b|(?:user|you|they|people|others|some|someone"
+    r"\b(?:according to (?:the )?(?:user|you|them|others|some)\b|previous answer (?:is|was)"
+    r"|(?:caption|label|friend) claims|(?:user|you|they|people|friend|others|some|someone"
     r"|somebody|many|everyone|everybody|he|she)\b (?:\w{1,8} )?"
     r"(?:says?|said|claim(?:s|ed)?|thinks?|thought|believed?|suggest(?:s|ed)?|told me|choose|pick|answer)\b)"
     r"(?:(?!\b(?:but|however)\b)[^.;!?\n]|\.(?=\d)){0,200}",
@@ -77,7 +80,8 @@ _ASKS = re.compile(
 # "It is not ": right before a value
 NEGATED = re.compile(
     r"(?:\b(?:not|never|nor|neither|cannot|can['’]t|isn['’]t|aren['’]t|wasn['’]t|weren['’]t|don['’]t|doesn['’]t"
-    r"|unlike|besides|except(?: for)?|without|anything but|(?:all|everything|everyone|any(?: \w{2,8})?)"
+    r"|unlike|outside(?: of)?|besides|except(?: for)?|without|anything but|(?:all|everything|everyone"
+    r"|any(?: \w{2,8})?)"
     r" but|other than"
     r"|different from|instead of|rather than|avoid|exclud(?:e|ing)|rul(?:e|ing) out|eliminat(?:e|ing)"
     r"|doubt|refuse to|(?:the )?opposite of|hardly|scarcely|far from|nothing (?:near|like|close to)"

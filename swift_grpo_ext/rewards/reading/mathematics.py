@@ -8,6 +8,7 @@ import re
 
 from swift_grpo_ext.rewards.reading.answer import all_boxed, last_boxed, unwrapped
 from swift_grpo_ext.rewards.reading.doubt import NEGATED
+from swift_grpo_ext.rewards.reading.numbers import BOUND
 from swift_grpo_ext.rewards.reading.spelled_numbers import with_digits
 from swift_grpo_ext.rewards.reading.statement import after_label, fold_width
 from swift_grpo_ext.rewards.reading.words import WRITING
@@ -208,7 +209,9 @@ def denies(text: str, reading: str) -> bool:
     start = max(text.rfind("\\boxed"), 0) if "\\boxed" in text else text.rfind(value)
     before = text[max(0, start - 48) : max(0, start)]
     behind = text[start + len(value) : start + len(value) + 24] if start >= 0 else ""
-    return NEGATED.search(before) is not None or _WRONG.match(behind) is not None
+    worded = "\\" not in before and before.rstrip()[-1:].isalpha()  # "at most", not ``x \\leq``
+    bound = BOUND.search(before) if worded else None
+    return (NEGATED.search(before) or bound or _WRONG.match(behind)) is not None
 
 
 def constant_sides(reading: str) -> list[str]:

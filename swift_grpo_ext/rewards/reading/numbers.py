@@ -79,7 +79,8 @@ _BUT = re.compile(r"\b(?:but|however)\b (?:i|we|it|the|there|actually|in fact)\b
 _BOLD = (re.compile(r"\*\*[^*\d]{0,20}\Z"), re.compile(r"[^*\d\n]{0,20}\*\*"))
 # " of 20": behind the number that is meant
 _ASIDE = re.compile(
-    r"[^\d.;,，]{0,24}(?:[(（]|\b(?:in|for|during|as of|out of|of|by|compared with|up from|down from)\b) ?\d"
+    r",? (?:since|because)\b|[^\d.;,，]{0,24}(?:[(（]|\b(?:in|for|during|as of|out of|of|by"
+    r"|compared with|up from|down from)\b) ?\d"
 )
 # " or maybe "
 _OR = re.compile(
@@ -91,11 +92,30 @@ _OR = re.compile(
 )
 # " km and "
 _AND = re.compile(r"[^\d.;=]{0,12}(?:\b(?:and|to)\b|和|到|至)[\s$*]{0,4}")
+# "rose from "
+_CHANGED = re.compile(r"\b(?:rose|grew|fell|went|dropped|(?:in|de)creased|declined|changed) from\s\Z")
+# "sold in 2012"
+_YEAR: Place = (
+    re.compile(r"\b(?:in|since|during|by|for|until)\s\Z"),
+    re.compile(r"(?<=\b[12]\d{3})(?![\d%])"),
+)
 # "between "
 _BETWEEN = re.compile(r"\b(?:between|from)\s?[$*]{0,3}\Z|介于\Z")
 
 
 _OF_UNIT = r"(?:\s?[%‰°]|\s?[^\W\d]{1,12})?"  # what may stand between a number and what is said of it
+# "more than "
+BOUND = re.compile(
+    r"(?:\b(?:(?:more|fewer|less|greater|higher|lower|larger|smaller|bigger)(?: [a-z]{2,16})?"
+    r" than(?: or equal to)?"
+    r"|over|above|under|below"
+    r"|at (?:the )?(?:very )?(?:least|most|minimum)|within|max(?:imum)?\.?|min(?:imum|\.)|up to"
+    r"|upwards of|before|after|prior to|(?:minimum|maximum) of|beyond"
+    r"|exceed(?:s|ing)?)"
+    r"|[<>≤≥]=?|\\[lg](?:eq?|t)\b|不止|不到|不足|超过|超出|至少|至多|最少|最多|少于|多于|大于"
+    r"|小于|高于|低于)[\s*$]{0,3}(?:about |the )?\Z|(?<![\w!])!\Z",
+    re.IGNORECASE,
+)
 # What a text does not state: "it is not 12", "6 of the 12", "12 is wrong", "more than 12", "12 or more".
 _NOT_STATED: tuple[Place, ...] = (
     (NEGATED, ANYTHING),
@@ -111,20 +131,7 @@ _NOT_STATED: tuple[Place, ...] = (
             r"|too )|would be (?:wrong|incorrect|false)|can(?:not|['’]t| not) be )"
         ),
     ),
-    (
-        re.compile(
-            r"(?:\b(?:(?:more|fewer|less|greater|higher|lower|larger|smaller|bigger)(?: [a-z]{2,16})?"
-            r" than(?: or equal to)?"
-            r"|over|above|under|below"
-            r"|at (?:the )?(?:very )?(?:least|most|minimum)|within|max(?:imum)?\.?|min(?:imum|\.)|up to"
-            r"|upwards of|before|after|prior to|(?:minimum|maximum) of|beyond"
-            r"|exceed(?:s|ing)?)"
-            r"|[<>≤≥]=?|\\[lg](?:eq?|t)\b|不止|不到|不足|超过|超出|至少|至多|最少|最多|少于|多于|大于"
-            r"|小于|高于|低于)[\s*$]{0,3}(?:about |the )?\Z|(?<![\w!])!\Z",
-            re.IGNORECASE,
-        ),
-        ANYTHING,
-    ),
+    (BOUND, ANYTHING),
     (
         ANYTHING,
         re.compile(
@@ -233,7 +240,9 @@ def _chosen(plain: str, found: list[Located], labelled: bool) -> int:
     copula = _in_place(plain, found, _AFTER_COPULA)[-1:]
     if copula and _BUT.search(plain, found[copula[0]][1], found[-1][0]):
         return len(found) - 1
-    return [len(found) - 1, *copula][-1]
+    years = _in_place(plain, found, _YEAR)
+    left = [index for index in range(len(found)) if index not in years] or [len(found) - 1]
+    return [left[-1], *copula][-1]
 
 
 def _is_choice(plain: str, found: list[Located], chosen: int) -> bool:
@@ -241,6 +250,8 @@ def _is_choice(plain: str, found: list[Located], chosen: int) -> bool:
         if 0 < index < len(found) and found[index - 1][2].value != found[index][2].value:
             between = plain[found[index - 1][1] : found[index][0]]
             before = plain[max(0, found[index - 1][0] - 16) : found[index - 1][0]]
+            if _CHANGED.search(before):
+                continue
             if _OR.fullmatch(between) or (_BETWEEN.search(before) and _AND.fullmatch(between)):
                 return True
     return False

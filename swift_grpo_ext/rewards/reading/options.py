@@ -13,7 +13,7 @@ Letters = frozenset[str]
 _LETTER = r"[(\[{]?([A-Za-z])[)\]}]?[.:。]?"
 _ALONE = re.compile(_LETTER + r"\Z")
 LEADING = re.compile(
-    r"(?:[(\[{]([A-Za-z])[)\]}]|([A-Z])(?:[).:、]|\s{1,4}[-–—]\s))[.:]?\s{0,8}(?=\S)(?![A-Z]\.)"
+    r"(?:(?i:option|choice)\s)?(?:[(\[{]([A-Za-z])[)\]}]|([A-Z])(?:[).:、]|\s{1,4}[-–—]\s))[.:]?\s{0,8}(?=\S)(?![A-Z]\.)"
 )
 _MARK = re.compile(r"(?:[(\[{]([A-Za-z])[)\]}]|(?<![^\W_])([A-Z])[).:、])")
 _SEVERAL = re.compile(
@@ -79,7 +79,7 @@ _WRONG = re.compile(
     r" trap|implausible"
     r"|impossible|invalid)"
     r"|is [^.\n]{0,24}\b(?:rule out|eliminate|exclude|discard|reject)\b"
-    r"|(?:can|could|should|must|may) be (?:ruled out|eliminated|excluded|discarded|rejected)"
+    r"|(?:can|could|should|must|may|has to|have to) be (?:ruled out|eliminated|excluded|discarded|rejected)"
     r"|都?(?:不对|不正确|是?错|可?以?排除|不符)|以外|除外)"
 )
 # "the options include C. Paris": the question again

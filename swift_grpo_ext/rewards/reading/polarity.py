@@ -42,14 +42,15 @@ _SKIPPED = re.compile(
 
 
 _ASIDE = re.compile(
-    rf"(?:^|[,，.。:;!—–\n]|\b(?:so|thus|therefore|hence|then|but)\b|所以|因此|故|综上)[\s*_,，:]{{0,4}}({_ANY})[\s*_]{{0,4}}"
+    rf"(?:^|[,，.。:;!—–\n]|\b(?:so|thus|therefore|hence|then|(?<!anything )but)\b|所以|因此|故"
+    rf"|综上)[\s*_,，:]{{0,4}}({_ANY})[\s*_]{{0,4}}"
     r"(?=[,，.。:;!—–\n]|\Z)"
 )
 
 
 # "yes, but actually no."
 _FINAL = re.compile(
-    r"(?:[,，.。:;!—–\n]|\b(?:but|actually|so)\b)[\s*_]{0,4}(?:probably |maybe |perhaps "
+    r"(?:[,，.。:;!—–\n]|\b(?:(?<!anything )but|actually|so)\b)[\s*_]{0,4}(?:probably |maybe |perhaps "
     r"|possibly )?(yes|no|是|否|不是)\W{0,4}\Z"
 )
 
@@ -65,7 +66,8 @@ _EXISTS = re.compile(
 _NEGATED = re.compile(
     r"\bnot\b(?! (?:only|just|to mention)\b)|n['’]t\b|\b(?:cannot|never|neither(?! \w{1,20} nor)"
     r"|none of|nobody"
-    r"|(?<!\ba )no(?= [a-z])(?! (?:doubt|matter|problem|wonder)\b)|(?<=\w )nothing(?! but))\b"
+    r"|(?<!\ba )no(?= [a-z])(?! (?:doubt|matter|problem|wonder)\b)|(?<=\w )nothing(?! but)"
+    r"|without(?! (?:a |any )?doubt))\b"
     r"|没(?!错|问题)|不(?![仅过同少错久断管论只但得])|并非|ありません|いません|ない。|없습니다|아닙니다"
 )
 
@@ -102,7 +104,7 @@ _REST = re.compile(r"[\s.,;:!*\"'。，！]*(.{1,20}?)[\s.!*\"'。！]*\Z", re.D
 # ", or maybe ": between the two words of a hedge
 _JOINT = re.compile(r"(?:[ …,/|;&、(\[*?？]|\.\.\.|(?:or|and|maybe|perhaps|probably|possibly)\b){0,12}")
 # "no idea", "no image": the word is part of something else
-_NO_THING = re.compile(r"no (?:problem|idea|clue)\b")
+_NO_THING = re.compile(r"no (?:problem|idea|clue)\b|no\. ?\d")
 # "no, i cannot see it": the word stands by itself
 _COMMA = re.compile(r"\W*no(?:pe)?\W*[,.;:\n]")
 _BOTH = re.compile(r"\byes\b[^.\n]{0,16}\bno\b|\bno\b[^.\n]{0,16}\byes\b")
@@ -112,7 +114,7 @@ _DENIED = re.compile(r"\b(?:not|\w{2,5}n['’]t) (?:say |answer |be )?(?:an? )?(
 _CONCEDED = re.compile(r",?\s?\b(?:although|though|even though|even if)\b[^,.;\n]*|,?虽然[^，,。\n]*")
 _NEITHER = re.compile(
     r"(?:it is |it's )?either yes or no|neither(?: yes)?(?: nor no)?\W*\Z|it depends|not (?:a )?yes\b"
-    r"|(?:yes|no),? (?:if|when)\b[^.\n]{0,200}\b(?:yes|no)\b"
+    r"|(?:yes|no),? (?:unless|provided|as long as)\b|(?:yes|no),? (?:if|when)\b[^.\n]{0,200}\b(?:yes|no)\b"
 )
 
 
