@@ -5,8 +5,9 @@ import unicodedata
 from collections.abc import Iterable
 from itertools import zip_longest
 
-from swift_grpo_ext.rewards.contract import Columns, Unscorable, last_question, reward
+from swift_grpo_ext.rewards.contract import Columns, Unscorable, reward
 from swift_grpo_ext.rewards.gold.columns import gold_string
+from swift_grpo_ext.rewards.gold.question import QUESTION, asked_for
 from swift_grpo_ext.rewards.reading.answer import extract_answer, json_value, last_fenced, short_answer
 from swift_grpo_ext.rewards.reading.doubt import refuses, without_questions, without_refusals
 from swift_grpo_ext.rewards.reading.json_text import json_values
@@ -20,12 +21,11 @@ from swift_grpo_ext.rewards.reading.numbers import (
 )
 from swift_grpo_ext.rewards.reading.spelled_numbers import CLASSIFIERS, with_digits
 from swift_grpo_ext.rewards.reading.statement import CORRECTED, labels, taken_back, without_asides
-from swift_grpo_ext.rewards.reading.tokens import tokenise
-from swift_grpo_ext.rewards.reading.words import QUANTITIES, by_word
+from swift_grpo_ext.rewards.reading.tokens import named_by
+from swift_grpo_ext.rewards.reading.words import QUANTITIES
 
 GOLD = ("solution", "count", "answer")
 MAX_SUM = 400  # characters of an answer in which a number is looked for that the others add up to
-QUESTION = ("question", "problem", "query", "messages")
 # Each pattern has an example of what it matches above it, which a test runs.
 
 # "There are none": it is a zero
@@ -99,8 +99,6 @@ _NO = re.compile(
     r"|additional|doubt)[a-z])"
     r"|(?:没有|沒有)(?=[\u4e00-\u9fff])"
 )
-_SAME = by_word(QUANTITIES.translations)
-_NAMELESS = frozenset(QUANTITIES.nameless.split())
 # What is near the count but is not it, and what only numbers an object: "almost 7", "the 7th".
 _BESIDE: tuple[Place, ...] = (
     (
@@ -134,19 +132,6 @@ def counts(text: str) -> list[int]:
     return _whole(quantities(_plain(text)))
 
 
-def _words(text: str) -> frozenset[str]:
-    """What a text names: its words in the singular, Chinese by the character."""
-    words = (word for word in tokenise(text) if not word.isdecimal() and word not in CLASSIFIERS)
-    return frozenset(_SAME.get(word, word.removesuffix("s")) for word in words if word not in _NAMELESS)
-
-
-def _asked_for(columns: Columns) -> frozenset[str]:
-    """What the row's question names."""
-    given = (columns.get(name) for name in QUESTION)
-    questions = (value if isinstance(value, str) else last_question(value) for value in given)
-    return _words(next(filter(None, questions), "")[-MAX_SUM:])
-
-
 def _about(text: str, asked: frozenset[str]) -> str:
     """The parts of a text with a number that name most of what is asked for; "" if none does.
 
@@ -162,7 +147,7 @@ def _about(text: str, asked: frozenset[str]) -> str:
         else:
             parts[-1] += mark
     *parts, rest = parts
-    names = [_words(part) for part in parts]
+    names = [named_by(part) for part in parts]
     best = max((len(said & asked) for said in names), default=0)
     if not best or not names[-1]:
         return text * (best > 0)
@@ -209,7 +194,7 @@ def _stated(completion: str, asked: frozenset[str]) -> int | None:
     if values and len(values) == 1 and isinstance(values[0], dict):
         by_key = {str(key).casefold(): value for key, value in values[0].items()}
         keys = [key for key in by_key if _KEY.search(key)]
-        keys = keys or [key for key in by_key if _words(key) & asked]
+        keys = keys or [key for key in by_key if named_by(key) & asked]
         plain = json_value(answer or "")
         if keys and not isinstance(by_key[keys[0]], (list, dict)):
             counted = str(by_key[keys[0]])
@@ -252,7 +237,7 @@ def count(completion: str, columns: Columns) -> float:
         1.0
     """
     gold = _gold_count(columns)
-    return float(_stated(completion, _asked_for(columns)) == gold)
+    return float(_stated(completion, asked_for(columns)) == gold)
 
 
 @reward(gold=GOLD, reads=QUESTION, gold_text=lambda row, **_: str(_gold_count(row)))
@@ -273,5 +258,5 @@ def count_shaped(completion: str, columns: Columns) -> float:
         0.75
     """
     gold = _gold_count(columns)
-    predicted = _stated(completion, _asked_for(columns))
+    predicted = _stated(completion, asked_for(columns))
     return 0.0 if predicted is None else 1.0 - min(1.0, abs(predicted - gold) / max(gold, 1))

@@ -2,6 +2,7 @@
 
 from swift_grpo_ext.rewards.contract import Columns, Unscorable, reward
 from swift_grpo_ext.rewards.gold.columns import gold_value
+from swift_grpo_ext.rewards.gold.question import QUESTION, asked_for
 from swift_grpo_ext.rewards.reading.answer import normalise_short, short_answer
 from swift_grpo_ext.rewards.reading.polarity import leading_polarity, parse_yes_no
 
@@ -18,16 +19,18 @@ def _gold_polarity(columns: Columns) -> bool:
     return leading == [True]
 
 
-@reward(gold=GOLD, gold_text=lambda row, **_: "yes" if _gold_polarity(row) else "no")
+@reward(gold=GOLD, reads=QUESTION, gold_text=lambda row, **_: "yes" if _gold_polarity(row) else "no")
 def yes_no(completion: str, columns: Columns) -> float:
     """The right polarity of a yes/no question: 1 if right, else 0.
 
     The first word of the answer decides (yes, no, true, false, and their counterparts in Chinese, Japanese,
     Korean, Arabic, Russian and a few European languages), or what it states: "so the answer is yes", "the
-    statement is false", 答案是否. Without either, "there is no dog" is a no, "there is a dog" is a
-    yes, any other negation ("it is not red") a no, and a double one a yes. Who is not sure says neither.
+    statement is false", 答案是否. Without either, "there is no dog" is a no, "there is a dog" is a yes (but
+    none if the row's question asks for something else: "it is red" for "is it green?"), any other negation
+    ("it is not red") a no, and a double one a yes. Who is not sure says neither.
 
-    Gold: ``solution`` (or ``answer``): such a word, a bool, or 0 and 1.
+    Gold: ``solution`` (or ``answer``): such a word, a bool, or 0 and 1. The question is in ``question``,
+        ``problem``, ``query`` or the last user turn of ``messages``, if anywhere.
     Raises:
         Unscorable: No gold, or a gold that is neither yes nor no.
     Rises with: Being right.
@@ -43,4 +46,4 @@ def yes_no(completion: str, columns: Columns) -> float:
     """
     gold = _gold_polarity(columns)
     text = short_answer(completion)
-    return float(text is not None and parse_yes_no(text) is gold)
+    return float(text is not None and parse_yes_no(text, asked_for(columns)) is gold)

@@ -4,6 +4,7 @@ import re
 
 from swift_grpo_ext.rewards.reading.doubt import refuses, without_questions
 from swift_grpo_ext.rewards.reading.statement import UNSURE, Statement, labels, last_statement, taken_back
+from swift_grpo_ext.rewards.reading.tokens import named_by
 from swift_grpo_ext.rewards.reading.words import POLARITY, by_word
 
 _POLARITY = {word: meaning == "yes" for word, meaning in by_word(POLARITY.words).items()}
@@ -136,14 +137,17 @@ def leading_polarity(text: str) -> list[bool | None]:
     return [None if second and _POLARITY[second[1]] is not polarity else polarity]
 
 
-def parse_yes_no(text: str) -> bool | None:
-    """The polarity that a text states; None if it states none, asks, refuses, or contradicts itself."""
+def parse_yes_no(text: str, asked: frozenset[str] = frozenset()) -> bool | None:
+    """The polarity that a text states; None if it states none, asks, refuses, or contradicts itself.
+
+    A plain statement of something else than what is asked (its words) is no yes.
+    """
     plain = _CONCEDED.sub("", without_questions(text.casefold().strip()))
-    polarities = (_polarity(said.strip()) for said in taken_back(plain))
+    polarities = (_polarity(said.strip(), asked) for said in taken_back(plain))
     return next((polarity for polarity in polarities if polarity is not None), None)
 
 
-def _polarity(plain: str) -> bool | None:
+def _polarity(plain: str, asked: frozenset[str]) -> bool | None:
     if plain.strip(" .") in _ALONE:
         return _ALONE[plain.strip(" .")]
     refused = refuses(plain)
@@ -162,7 +166,7 @@ def _polarity(plain: str) -> bool | None:
         return last_statement(found, plain, None)
     if polarities := {_POLARITY[match[1]] for match in _ASIDE.finditer(plain)}:
         return polarities.pop() if len(polarities) == 1 else None
-    return None if refused or UNSURE.search(plain) else _asserted(plain)
+    return None if refused or UNSURE.search(plain) else _asserted(plain, asked)
 
 
 def _stated(plain: str) -> list[Statement[bool | None]]:
@@ -176,13 +180,17 @@ def _stated(plain: str) -> list[Statement[bool | None]]:
     return found + [(*final.span(), _POLARITY[final[1]]) for final in _FINAL.finditer(plain, 1)]
 
 
-def _asserted(plain: str) -> bool | None:
+def _asserted(plain: str, asked: frozenset[str]) -> bool | None:
     """What a text without yes or no says: that there is something, or that something is not so."""
     plain, doubled = _DOUBLE.subn(" ", plain)
     said = {True} if doubled else set()
     said |= {not any(match.groups()) for match in _EXISTS.finditer(plain)}
     if not said and _NEGATED.search(plain):
         said = {False}
-    if not said and _PLAIN.fullmatch(plain):
+    names = named_by(plain)
+    another = (
+        plain.isascii() and names & asked and names - asked and asked - names
+    )  # the light is red, and not green
+    if not said and _PLAIN.fullmatch(plain) and not another:
         said = {True}
     return said.pop() if len(said) == 1 else None

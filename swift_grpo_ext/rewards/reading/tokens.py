@@ -5,6 +5,7 @@ import unicodedata
 from collections import Counter
 
 from swift_grpo_ext.rewards.reading.statement import fold_width
+from swift_grpo_ext.rewards.reading.words import QUANTITIES, by_word
 
 
 def normalise_text(text: str, ignore_case: bool) -> str:
@@ -56,3 +57,14 @@ def token_f1(predicted: str, gold: str) -> float:
         return float(predicted.strip() == gold.strip())
     shared = (ours & theirs).total()
     return 2 * shared / (ours.total() + theirs.total())
+
+
+_SAME = by_word(QUANTITIES.translations)
+_NAMELESS = frozenset(QUANTITIES.nameless.split())
+_ENDING = re.compile(r"(?<=\w{3})(?:ing|ed|e?s)\Z")
+
+
+def named_by(text: str) -> frozenset[str]:
+    """What a text names: its words without their endings, Chinese by the character."""
+    words = (word for word in tokenise(text) if not word.isdecimal() and word not in QUANTITIES.classifiers)
+    return frozenset(_SAME.get(word) or _ENDING.sub("", word) for word in words if word not in _NAMELESS)
