@@ -68,6 +68,7 @@ _NEGATED = re.compile(
     r"\bnot\b(?! (?:only|just|to mention)\b)|n['’]t\b|\b(?:cannot|never|neither(?! \w{1,20} nor)"
     r"|none of|nobody"
     r"|(?<!\ba )no(?= [a-z])(?! (?:doubt|matter|problem|wonder)\b)|(?<=\w )nothing(?! but)"
+    r"|nothing (?:like|of|in|is)"
     r"|without(?! (?:a |any )?doubt))\b"
     r"|没(?!错|问题)|不(?![仅过同少错久断管论只但得])|并非|ありません|いません|ない。|없습니다|아닙니다"
 )
