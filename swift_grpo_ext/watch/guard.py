@@ -68,11 +68,12 @@ class Guard:
         result, error = self._attempt(part, action, reads_device=True)
         if error is not None and leaves_others():
             raise error
-        for rank, why in enumerate(gather_object([self._why_off.get(part, "")])):
+        of_ranks = gather_object([(self._why_off.get(part, ""), error is not None)])
+        for rank, (why, _) in enumerate(of_ranks):
             if why:
                 self.turn_off(part, f"rank {rank}: {why}")
-                return None
-        return result
+        # What took long is there all the same, on all ranks, and is the last that the part gives.
+        return None if any(failed for _, failed in of_ranks) else result
 
     @contextmanager
     def around(self, part: str, make: Callable[[], AbstractContextManager[object]]) -> Iterator[None]:

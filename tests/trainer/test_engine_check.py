@@ -4,6 +4,8 @@ import pytest
 
 from swift_grpo_ext import testing
 from swift_grpo_ext.plugin_files import plugin_file
+from swift_grpo_ext.trainer.engine.comparison import Comparison
+from swift_grpo_ext.watch.guard import Guard
 from swift_grpo_ext.watch.journal import read_events
 from tests.forked import run_ranks
 from tests.trainer.runs import REWARD, figures, told
@@ -50,6 +52,26 @@ def test_a_fault_is_named_within_two_steps(fault, overrides, words, tiny_qwen, d
     found = run(tiny_qwen, digits, tmp_path, monkeypatch, fault, **overrides)
     assert found, "nothing was said"
     assert words in found[0]["text"]
+
+
+def test_a_fault_whose_cause_takes_too_long_to_find_is_told(tiny_qwen, digits, tmp_path, monkeypatch):
+    """As with a large model, or on a busy machine: the check goes on, and the causes are not tried again."""
+    now = [0.0]
+    otherwise = Comparison.otherwise
+    monkeypatch.setattr(Guard.__init__, "__defaults__", (0, lambda: now[0]))
+
+    def slow(self):
+        now[0] += 100.0
+        return otherwise(self)
+
+    monkeypatch.setattr(Comparison, "otherwise", slow)
+    with told() as messages:
+        found = run(tiny_qwen, digits, tmp_path, monkeypatch, "temperature", max_steps=2)
+    assert "it samples at temperature 0.3, the trainer at 0.9" in found[0]["text"]
+    assert now[0] == 100.0
+    assert any("causes of the engine check turned off" in text for text in messages)
+    (checked,) = {"watch/engine_ratio" in row for row in testing.read_logging(tmp_path) if "loss" in row}
+    assert checked
 
 
 @pytest.mark.parametrize(

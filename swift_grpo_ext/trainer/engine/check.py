@@ -28,6 +28,7 @@ T = TypeVar("T")
 ROWS = 2
 LATER_ROWS = 1
 PART = "engine check"
+CAUSES = "causes of the engine check"  # tried where a fault is found: dozens of times what a check takes
 CLAIMS = "claims of the engine"
 FIRST_STEPS = 3  # checked each, also after a start and a fault: a lost weight sync shows at the second
 
@@ -190,11 +191,11 @@ class EngineCheck:
             completions=len(samples),
         )
 
-    def _together(self, action: Callable[[], T]) -> T | None:
-        """What this rank makes; None on all, and the check is off, if one of them cannot."""
+    def _together(self, action: Callable[[], T], part: str = PART) -> T | None:
+        """What this rank makes; None on all, and the part is off, if one of them cannot."""
         host = self._host
         return self.guard.together(
-            PART, action, lambda: gathers_parameters(host) and not all_ranks_are_here("engine check")
+            part, action, lambda: gathers_parameters(host) and not all_ranks_are_here("engine check")
         )
 
     def _over_ranks(
@@ -217,10 +218,8 @@ class EngineCheck:
         agreement = replace(together(parts), garbage=garbage)
         apart = [rank for rank, part in enumerate(parts) if part.all.mean_ratio > engine.limit]
         if apart:
-            distances = self._together(made.otherwise)
-            if distances is None:
-                return None
-            others: list[dict[str, Distance]] = gather_object([distances])
+            # Without causes the fault is told all the same.
+            others: list[dict[str, Distance]] = gather_object([self._together(made.otherwise, CAUSES) or {}])
             agreement = replace(
                 together([parts[rank] for rank in apart]),
                 hypotheses={n: sum((others[rank][n] for rank in apart), Distance()) for n in others[0]},
