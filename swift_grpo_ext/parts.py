@@ -37,6 +37,7 @@ class Enabled:
     reduced_recompute: bool = True  # gradient checkpointing computes less of a pack again
     skip_zero_advantage: bool = True  # completions without a gradient are left out of the policy's pass
     prepare_ahead: bool = True  # images of the next generation batch are prepared while this one trains
+    balanced_ranks: bool = True  # groups move to ranks that have fewer tokens to compute
     engine_old_logps: bool = True  # the rollout engine's log-probs are the old ones while they are sound
     self_check: bool = True  # the first pass of each kind is compared with ms-swift's own
     no_lora_dropout: bool = True  # ms-swift's default dropout of LoRA is off
