@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from accelerate.utils import gather_object
 from swift.callbacks import callbacks_map
@@ -45,7 +46,7 @@ def decide(host: Host, settings: Settings) -> Enabled:
         "vision_once": pass_ or _vision_reason(host),
         "skip_old_logps": next(iter(old_readers(host)), ""),
         "engine_check": _engine_reason(settings),
-        "held_out": "ms-swift evaluates by itself with Megatron: no best checkpoint, no stop",
+        "held_out": _held_out_reason(host.args),
         "trace_numerics": "Megatron checks gradients by itself, and ends such a run",
     }
     mine = [{name: _switched_off(settings, name) or why for name, why in here.items()}]
@@ -64,6 +65,12 @@ def _engine_reason(settings: Settings) -> str:
     if CALLBACK not in callbacks_map:
         return "nothing watches; SWIFT_GRPO_EXT_DISABLE without callbacks"
     return "" if settings.agree_every else "switched off; SWIFT_GRPO_EXT_AGREE_EVERY=50"
+
+
+def _held_out_reason(args: Any) -> str:
+    if not (args.val_dataset or args.split_dataset_ratio):
+        return "no held-out rows; --val_dataset"
+    return "ms-swift evaluates by itself with Megatron: no interval, no stop"
 
 
 def _pass_reason(host: Host) -> str:

@@ -114,7 +114,10 @@ class MegatronGRPOTrainer(HostGRPOTrainer):
     def on_log(self, logs: dict[str, Any], prefix: str = "") -> None:
         """Log, with the figures of the monitors."""
         with self.watching.phase("log"):
-            super().on_log({**logs, **({} if prefix else self.watching.figures())}, prefix)
+            if not prefix:
+                logs.update(self.watching.figures())
+            # ms-swift puts means into this mapping, and reads them there to find the best checkpoint.
+            super().on_log(logs, prefix)
 
     def evaluate(self, val_data_iterator: Any) -> Any:
         """An evaluation, which has a generation batch of its own."""

@@ -99,8 +99,12 @@ def test_the_monitors_watch(python, tiny, four_rows, tmp_path, monkeypatch):
         tmp_path,
         external_plugins=plugin_file("all"),
         micro_batch_size=1,
+        val_dataset=four_rows,
+        eval_steps=2,
     )
     assert len(run.logs) == 3
+    assert "'eval_reward'" in run.output
+    assert f"best_model_checkpoint: {tmp_path}/checkpoint-3" in run.output
     assert run.logs[-1]["watch/moved"] > 0
     assert run.logs[-1]["watch/entropy"] > 0
     assert {"seconds/forward", "seconds/backward", "seconds/optimizer", "seconds/reference"} <= set(

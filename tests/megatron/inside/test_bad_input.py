@@ -18,6 +18,7 @@ from swift_grpo_ext.megatron.group_cut import refuse_cut_groups
 from swift_grpo_ext.megatron.packs import padded
 from swift_grpo_ext.megatron.passes import Known, Passes
 from swift_grpo_ext.megatron.predictions import IGNORED, predictions_of_rows
+from swift_grpo_ext.megatron.trainer import HostGRPOTrainer, MegatronGRPOTrainer
 from swift_grpo_ext.trainer import distributed
 from tests.group.stars import Star, star_layout, stars_of
 
@@ -241,3 +242,17 @@ def test_a_loss_over_groups_refuses_parts_of_them():
     assert "\n" not in str(refused.value)
     host.micro_batch_size = 8
     refuse_cut_groups(host)
+
+
+def test_ms_swift_finds_the_means_of_an_evaluation_where_it_puts_them(monkeypatch):
+    """It looks for the best checkpoint in the mapping that was logged."""
+    logged = []
+    monkeypatch.setattr(HostGRPOTrainer, "on_log", lambda _, logs, prefix: logged.append(logs))
+    made = MegatronGRPOTrainer.__new__(MegatronGRPOTrainer)
+    made.watching = SimpleNamespace(phase=lambda name: nullcontext(), figures=lambda: {"watch/moved": 1.0})
+    evaluated, trained = {}, {}
+    made.on_log(evaluated, "eval_")
+    made.on_log(trained)
+    assert logged[0] is evaluated
+    assert logged[1] is trained
+    assert (evaluated, trained) == ({}, {"watch/moved": 1.0})
