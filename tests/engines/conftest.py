@@ -20,6 +20,8 @@ from swift_grpo_ext import testing
 from swift_grpo_ext.plugin_files import plugin_file
 from swift_grpo_ext.testing.run import free_port, swift_command
 from swift_grpo_ext.watch.journal import read_events
+from tests.conftest import built_once
+from tests.trainer.test_engine_vision import sharp
 
 HERE = Path(__file__).parent
 ENGINE_PLUGINS = [plugin_file(), HERE / "cpu_vllm.py", HERE / "tempt.py", HERE / "faulty.py"]
@@ -59,6 +61,12 @@ class Recorded:
     def steps(self):
         """The host's log of each step."""
         return [row for row in testing.read_logging(self.folder / "output") if "loss" in row]
+
+
+@pytest.fixture(scope="session")
+def sharp_qwen(shared_folder):
+    folder = shared_folder / "sharp_qwen_stock"
+    return built_once(folder, lambda path: sharp(path, factor=10, stock_vocabulary=True))
 
 
 def said(run, kind="verdict"):

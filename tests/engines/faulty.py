@@ -1,15 +1,17 @@
 """A plugin for the tests: the run's vLLM has the fault that ``ENGINE_FAULT`` names."""
 
 import os
-from copy import deepcopy
 from dataclasses import replace
 
-from PIL import Image
 from swift.infer_engine import GRPOVllmEngine
 from swift.rlhf_trainers.rollout_mixin import RolloutTrainerMixin
+from vllm.model_executor.layers.rotary_embedding.mrope import MRotaryEmbedding
+
+from tests.trainer.faulty_requests import PICTURES, faulty_request
 
 FAULT = os.environ.get("ENGINE_FAULT", "")
 infer = GRPOVllmEngine.infer
+rotate = MRotaryEmbedding.forward_native
 
 
 def drawn_with(**settings):
@@ -19,32 +21,32 @@ def drawn_with(**settings):
     return drawn
 
 
-def in_verse(self, infer_requests, request_config=None, **kwargs):
-    infer_requests = deepcopy(infer_requests)
-    for request in infer_requests:
-        messages = (
-            request["messages"] if isinstance(request, dict) else request.messages
-        )  # a server's are dicts
-        kept = [turn for turn in messages if turn["role"] != "system"]
-        messages[:] = [{"role": "system", "content": "Answer in verse."}, *kept]
+def asked(self, infer_requests, request_config=None, **kwargs):
+    infer_requests = [faulty_request(request, FAULT) for request in infer_requests]
     return infer(self, infer_requests, request_config, **kwargs)
 
 
-def resized(self, infer_requests, request_config=None, **kwargs):
-    infer_requests = deepcopy(infer_requests)
-    for request in infer_requests:
-        request.images = [Image.open(path).resize((140, 140)) for path in request.images]
-    return infer(self, infer_requests, request_config, **kwargs)
+def with_time_alone(self, positions, *args, **kwargs):
+    """Height and width of M-RoPE are those of time: the fault of a fused kernel (slime#2336)."""
+    has_rows = positions.ndim == 2
+    return rotate(self, positions[:1].expand_as(positions) if has_rows else positions, *args, **kwargs)
+
+
+def keep_features(self):
+    """As with a vLLM before 0.16: the features of images outlive a weight sync."""
+    self.engine.engine.reset_prefix_cache()
 
 
 if FAULT == "temperature":
     GRPOVllmEngine.infer = drawn_with(temperature=0.3)
 elif FAULT == "top_p":
     GRPOVllmEngine.infer = drawn_with(top_p=0.5)
-elif FAULT == "system":
-    GRPOVllmEngine.infer = in_verse
-elif FAULT == "pixels":
-    GRPOVllmEngine.infer = resized
+elif FAULT in ("system", "another question", "image lost", "image added", *PICTURES):
+    GRPOVllmEngine.infer = asked
+elif FAULT == "rows of M-RoPE":
+    MRotaryEmbedding.forward_native = with_time_alone
+elif FAULT == "old tower":
+    RolloutTrainerMixin._reset_vllm_cache = keep_features
 elif FAULT == "never synced":
     RolloutTrainerMixin._move_model_to_vllm = lambda self, skip_async_check=False: None
 elif FAULT == "adapters never sent":

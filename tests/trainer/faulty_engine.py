@@ -5,16 +5,15 @@ Each stands for a fault of a rollout server, whose model, template or settings a
 
 import os
 from contextlib import contextmanager, nullcontext
-from copy import deepcopy
 from dataclasses import replace
 from weakref import WeakKeyDictionary
 
 import torch
-from PIL import Image
 from swift.infer_engine import TransformersEngine
 
 from swift_grpo_ext.swap import swapped
 from swift_grpo_ext.trainer.engine.recorder import Recorder
+from tests.trainer.faulty_requests import faulty_request
 
 infer = TransformersEngine.infer
 of_row = Recorder.of_row
@@ -92,38 +91,11 @@ CONTEXTS = {
 }
 
 
-PICTURES = {
-    "channels": lambda picture: Image.merge("RGB", picture.split()[::-1]),
-    "filter": lambda picture: picture.resize(
-        (112, 84), Image.Resampling.NEAREST
-    ),  # as large as the trainer's
-}
-
-
 DRAWN = {
     "temperature": {"temperature": 0.3},
     "top_p": {"top_p": 0.5},
     "unfiltered": {"top_p": 1.0, "top_k": 10**6},
 }
-
-
-def in_later_turns(request, fault):
-    """What a server makes of a request whose history it has."""
-    if not any(turn["role"] == "assistant" for turn in request.messages):
-        return request
-    *_, last = request.messages
-    if fault == "another question":
-        last["content"] = last["content"].replace("this", "that")
-    elif fault == "image lost":
-        last["content"] = last["content"].replace("<image>", "")
-        request.images = request.images[:1]
-        for turn in request.messages[1:-1]:
-            if turn["role"] == "user":
-                turn["content"] = turn["content"].replace("<image>", "")
-    elif fault == "image added":
-        last["content"] = f"<image>{last['content']}"
-        request.images = [*request.images, request.images[-1]]
-    return request
 
 
 def faulty(self, infer_requests, request_config=None, **kwargs):
@@ -133,20 +105,7 @@ def faulty(self, infer_requests, request_config=None, **kwargs):
     if not fault:  # in this process from the first run that loaded it on
         return infer(self, infer_requests, request_config, **kwargs)
     request_config = replace(request_config, **DRAWN.get(fault, {}))
-    if fault == "system":
-        infer_requests = deepcopy(infer_requests)
-        for request in infer_requests:
-            kept = [turn for turn in request.messages if turn["role"] != "system"]
-            request.messages = [{"role": "system", "content": "Answer in verse."}, *kept]
-    if fault in PICTURES:
-        infer_requests = deepcopy(infer_requests)
-        for request in infer_requests:
-            request.images = [PICTURES[fault](Image.open(path).convert("RGB")) for path in request.images]
-    if fault == "pixels":  # of a server with other limits
-        infer_requests = deepcopy(infer_requests)
-        for request in infer_requests:
-            request.images = [Image.open(path).resize((140, 140)) for path in request.images]
-    infer_requests = [in_later_turns(deepcopy(request), fault) for request in infer_requests]
+    infer_requests = [faulty_request(request, fault) for request in infer_requests]
     with CONTEXTS.get(fault, lambda engine: nullcontext())(self):
         return infer(self, infer_requests, request_config, **kwargs)
 

@@ -10,13 +10,14 @@ from swift.infer_engine.protocol import (
     RolloutOutput,
     UsageInfo,
 )
-from swift.rollout.multi_turn import MultiTurnScheduler, multi_turns
+from swift.rollout.multi_turn import multi_turns
 
 from swift_grpo_ext import testing
 from swift_grpo_ext.trainer.engine.check import claims_of
 from swift_grpo_ext.trainer.engine.prompts import first_difference, lost_image
 from swift_grpo_ext.trainer.engine.turns import PLACES, last_heard, name_of, places, rewritten, turn_at
 from swift_grpo_ext.trainer.samples import Claim
+from tests.trainer.crops import Crops
 from tests.trainer.test_engine_check import FIRST, run, verdicts
 
 IMAGE = 9
@@ -148,18 +149,6 @@ def test_an_image_that_one_side_has_alone_is_named():
     assert "image 2 of the row was never seen by the engine, which had 1 in turn 3" in lost_image(
         [crop[:1]] * 3, 2
     )
-
-
-class Crops(MultiTurnScheduler):
-    """Answers each turn with a further image and a question."""
-
-    def step(self, infer_request, response_choice, current_turn):
-        infer_request.images = [*infer_request.images, infer_request.images[0]]
-        infer_request.messages.append({"role": "user", "content": "<image>And this crop?"})
-        return {"infer_request": infer_request, "rollout_infos": {"images": list(infer_request.images)}}
-
-    def check_finished(self, infer_request, response_choice, current_turn):
-        return current_turn == 3
 
 
 class Forgetful(Crops):

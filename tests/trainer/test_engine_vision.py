@@ -13,14 +13,14 @@ from tests.conftest import built_once
 from tests.trainer.test_engine_check import FIRST, MOVES, run
 
 
-def sharp(folder):
+def sharp(folder, factor=6, **options):
     """A tiny Qwen2.5-VL whose words depend on where it sees what: its random weights are larger."""
-    testing.tiny_qwen2_5_vl(folder)
+    testing.tiny_qwen2_5_vl(folder, **options)
     path = folder / "model.safetensors"
     tensors = load_file(path)
     for name, tensor in tensors.items():
         if tensor.ndim > 1 and "norm" not in name:
-            tensor *= 6
+            tensor *= factor
     save_file(tensors, path, metadata={"format": "pt"})
 
 
@@ -29,24 +29,20 @@ def sharp_qwen(shared_folder):
     return built_once(shared_folder / "sharp_qwen", sharp)
 
 
-@pytest.fixture
-def noise(tmp_path):
+class Noise:
     """Rows with a picture of noise in colour, 115 x 87 pixels, that processors bring to 112 x 84."""
-    generator = np.random.default_rng(0)
-    rows = []
-    for number in range(8):
-        path = tmp_path / f"{number}.png"
-        Image.fromarray(generator.integers(0, 256, (87, 115, 3), dtype=np.uint8)).save(path)
-        question = {"role": "user", "content": "<image>Where is it?"}
-        rows.append({"messages": [question], "images": [str(path)]})
-    data = tmp_path / "rows.jsonl"
-    data.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return data
 
-
-class Data:
-    def __init__(self, train):
-        self.train = train
+    def __init__(self, folder, pictures=8):
+        generator = np.random.default_rng(0)
+        rows = []
+        for number in range(8):
+            path = folder / f"{number % pictures}.png"
+            if number < pictures:
+                Image.fromarray(generator.integers(0, 256, (87, 115, 3), dtype=np.uint8)).save(path)
+            question = {"role": "user", "content": "<image>Where is it?"}
+            rows.append({"messages": [question], "images": [str(path)]})
+        self.train = folder / "rows.jsonl"
+        self.train.write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
 @pytest.mark.parametrize(
@@ -65,9 +61,9 @@ class Data:
     ],
 )
 def test_what_is_done_to_images_is_told_apart(
-    fault, overrides, rule, words, sharp_qwen, noise, tmp_path, monkeypatch
+    fault, overrides, rule, words, sharp_qwen, tmp_path, monkeypatch
 ):
-    found = run(sharp_qwen, Data(noise), tmp_path / "run", monkeypatch, fault, **overrides)
+    found = run(sharp_qwen, Noise(tmp_path), tmp_path / "run", monkeypatch, fault, **overrides)
     if not fault:
         assert found == []
         return

@@ -1,0 +1,70 @@
+"""A vLLM that reads images otherwise, or loses those of a turn, is told by what it does."""
+
+import pytest
+
+from tests.engines.conftest import HERE, TRAINER_PLUGINS, compared, grpo_with_vllm, said
+from tests.trainer.test_engine_vision import Noise
+
+pytestmark = [pytest.mark.lane, pytest.mark.timeout(1800)]
+
+COLOCATE = {"vllm_mode": "colocate", "max_steps": 2, "max_completion_length": 16, "max_length": 1024}
+TURNS = {
+    "multi_turn_scheduler": "crops",
+    "max_turns": 3,
+    "vllm_max_model_len": 1024,
+    "external_plugins": [*TRAINER_PLUGINS, HERE / "crops.py"],
+}
+TRAINED_TOWER = {"learning_rate": 0.05, "beta": 0.01, "freeze_vit": False}
+
+
+def named_at_first(run):
+    """The first fault that was told, and the step that it was told in."""
+    verdicts = [event for event in said(run) if event["id"].startswith("engine-")]
+    assert verdicts, f"nothing was said: mean exp|d| {compared(run)}"
+    assert verdicts[0]["step"] <= 2
+    assert "row (" in verdicts[0]["text"]
+    return verdicts[0]["id"], verdicts[0]["text"]
+
+
+@pytest.mark.parametrize(
+    ("fault", "overrides", "rule", "words"),
+    [
+        ("rows of M-RoPE", {}, "engine-positions", "drops the rows of height and width"),
+        ("channels", {}, "engine-pixels", "red and blue are swapped (BGR)"),
+        ("filter", {}, "engine-pixels", "another filter there: nearest"),
+        (
+            "old tower",
+            TRAINED_TOWER,
+            "engine-weights",
+            "those of the vision tower that training started from",
+        ),
+    ],
+)
+def test_what_is_done_to_images_is_told_apart(fault, overrides, rule, words, sharp_qwen, tmp_path):
+    rows = Noise(tmp_path, pictures=1)  # an image that comes again is where features are stale
+    run = grpo_with_vllm(sharp_qwen, rows, tmp_path, {"ENGINE_FAULT": fault}, **{**COLOCATE, **overrides})
+    found, text = named_at_first(run)
+    assert found == rule
+    assert words in text
+
+
+def test_a_trained_tower_is_that_of_the_engine_after_a_sync(sharp_qwen, tmp_path):
+    run = grpo_with_vllm(
+        sharp_qwen, Noise(tmp_path, pictures=1), tmp_path, {}, **{**COLOCATE, **TRAINED_TOWER}
+    )
+    assert said(run) == []
+    assert len(compared(run)) == 2
+
+
+@pytest.mark.parametrize(
+    ("fault", "words"),
+    [
+        ("another question", "in turn 3 (message 5, user): token"),
+        ("image lost", "image 2 of the row was never seen by the engine, which had 1 in turn 3"),
+        ("image added", "in turn 3 the engine saw image 4"),
+    ],
+)
+def test_a_fault_of_a_later_turn_is_named(fault, words, tiny_qwen_stock, digits, tmp_path):
+    run = grpo_with_vllm(tiny_qwen_stock, digits, tmp_path, {"ENGINE_FAULT": fault}, **{**COLOCATE, **TURNS})
+    _, text = named_at_first(run)
+    assert words in text

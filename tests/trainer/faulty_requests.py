@@ -1,0 +1,47 @@
+"""What an engine that is at fault makes of its requests; for the plugins of transformers' engine and of vLLM."""
+
+from copy import deepcopy
+
+from PIL import Image
+
+PICTURES = {
+    "channels": lambda picture: Image.merge("RGB", picture.split()[::-1]),
+    "filter": lambda picture: picture.resize(
+        (112, 84), Image.Resampling.NEAREST
+    ),  # as large as the trainer's
+    "pixels": lambda picture: picture.resize((140, 140)),  # of a server with other limits
+}
+
+
+def faulty_request(request, fault):
+    """A copy of a request with a fault, or without one."""
+    request = deepcopy(request)
+    if fault == "system":
+        in_verse(request)
+    elif fault in PICTURES:
+        request.images = [PICTURES[fault](Image.open(path).convert("RGB")) for path in request.images]
+    elif any(turn["role"] == "assistant" for turn in request.messages):
+        in_later_turns(request, fault)
+    return request
+
+
+def in_verse(request):
+    messages = request["messages"] if isinstance(request, dict) else request.messages  # a server's are dicts
+    kept = [turn for turn in messages if turn["role"] != "system"]
+    messages[:] = [{"role": "system", "content": "Answer in verse."}, *kept]
+
+
+def in_later_turns(request, fault):
+    """What a server makes of a request whose history it has."""
+    *_, last = request.messages
+    if fault == "another question":
+        last["content"] = last["content"].replace("this", "that")
+    elif fault == "image lost":
+        last["content"] = last["content"].replace("<image>", "")
+        request.images = request.images[:1]
+        for turn in request.messages[1:-1]:
+            if turn["role"] == "user":
+                turn["content"] = turn["content"].replace("<image>", "")
+    elif fault == "image added":
+        last["content"] = f"<image>{last['content']}"
+        request.images = [*request.images, request.images[-1]]
