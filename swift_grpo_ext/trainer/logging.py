@@ -52,6 +52,8 @@ class PictureFolder:
         content = image.get("bytes") if isinstance(image, dict) else None
         given = path if content is None else content
         is_name = isinstance(path, str) and len(path) < 4096 and not path.startswith("data:")
+        # Base64 of a small picture is as short, and has no dot.
+        is_name = is_name and ("." in str(path) or os.path.isfile(str(path)))
         if is_name and (given is path or os.path.isfile(str(path))):
             return str(path)
         for picture, place in self._newest:  # the completions of a group share their pictures

@@ -175,7 +175,7 @@ def described(sample: Completed, dataset: Iterable[object] | None) -> str:
 def row_name(sample: Completed, dataset: Iterable[object] | None = None) -> str:
     """What to call a row: its number in the dataset if it is found, its own id, and its image."""
     number = row_number(dataset, sample.messages, sample.images, most=_ROWS_SEARCHED)
-    image = next((path for path in map(path_of, sample.images or ()) if path), "")
+    image = next((path for path in map(_path, sample.images or ()) if path), "")
     name = "row" if number is None else f"row {number}"
     name += f" id {sample.extra['id']}" if "id" in sample.extra else ""
     return f"{name} ({image})" if image else name
@@ -206,7 +206,7 @@ def row_number(
 def _key(messages: Turns | None, images: Sequence[object] | None) -> tuple[object, ...]:
     """What tells a row from others: its questions, and its images by path or by what they hold."""
     questions = [str(turn.get("content")) for turn in messages or () if turn.get("role") == "user"]
-    return (*questions, *(path_of(image) or _held(image) for image in images or ()))
+    return (*questions, *(_path(image) or _held(image) for image in images or ()))
 
 
 def _held(image: object) -> object:
@@ -214,8 +214,7 @@ def _held(image: object) -> object:
     return hash(content) if isinstance(content, (str, bytes)) else ""
 
 
-def path_of(image: object) -> str:
-    """Where an image lies; empty if it is held in memory."""
+def _path(image: object) -> str:
     if isinstance(image, Mapping):
         return str(image.get("path") or "")
     return image if isinstance(image, str) and len(image) < 4096 else ""

@@ -1,6 +1,7 @@
 """Every turn of a trajectory is compared: what the trainer's row holds of it, and runs with images of tools."""
 
 import re
+from pathlib import Path
 
 import pytest
 from swift.infer_engine.protocol import (
@@ -194,8 +195,13 @@ def test_healthy_turns_with_images_are_compared_and_silent(overrides, trained, t
     steps = [row for row in testing.read_logging(tmp_path / "run") if "loss" in row]
     assert all("watch/engine_ratio" in step for step in steps), "nothing was compared"
     assert [step["num_turns"] for step in steps] == [3, 3, 3]
-    worst = verdicts(tmp_path / "run", "note", "engine-worst")[-1]["text"]
-    listed = re.findall(r"\.png\), turn ([123]), \d+ tokens, image (56 x 56[^:]*): mean \|d\| ", worst)
+    worst = verdicts(tmp_path / "run", "note", "engine-worst")[-1]
+    assert {(turn["turn"], Path(turn["image"]).suffix) for turn in worst["turns"]} == {
+        (turn, ".png") for turn in (1, 2, 3)
+    }
+    listed = re.findall(
+        r"\.png\), turn ([123]), \d+ tokens, image (56 x 56[^:]*): mean \|d\| ", worst["text"]
+    )
     assert len(listed) == 3
     assert all(images.count("56 x 56") == int(turn) for turn, images in listed)
 

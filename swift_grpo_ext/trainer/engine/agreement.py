@@ -87,9 +87,7 @@ class TurnFigures:
     images: str  # sizes of the images so far, in pixels: ``448 x 336``; empty if not known
     distance: Distance
     worst: str  # the token that differs most, in words
-    image: str = (
-        ""  # path of the newest image that the turn saw; empty without one, or if it is held in memory
-    )
+    image: str = ""  # path of the newest image that the turn saw; empty without one
 
     def __str__(self) -> str:
         images = f", image {self.images}" if self.images else ""

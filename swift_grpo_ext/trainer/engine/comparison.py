@@ -5,6 +5,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, nullco
 from copy import copy
 from dataclasses import replace
 from itertools import groupby
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import torch
@@ -29,8 +30,8 @@ from swift_grpo_ext.trainer.engine.turns import Place, last_heard, name_of, plac
 from swift_grpo_ext.trainer.engine.vision import OTHER_PICTURES, OTHER_POSITIONS, positions_by
 from swift_grpo_ext.trainer.host import Host, base_model, unwrapped
 from swift_grpo_ext.trainer.inference import collated, looking
+from swift_grpo_ext.trainer.logging import PictureFolder
 from swift_grpo_ext.trainer.samples import Inputs, VisionSample
-from swift_grpo_ext.watch.records import path_of
 
 Logits: TypeAlias = Float[Tensor, "places vocab"]
 PerPlace: TypeAlias = Float[Tensor, " places"]
@@ -58,6 +59,7 @@ class Comparison:
         self._samples = samples
         self._sampling = sampling
         self._is_scored = scored
+        self._pictures = PictureFolder(Path(host.args.output_dir) / "watch/images")  # later turns hold theirs
         family = family_of(host.template.config)
         self._placeholders = family.placeholder_token_ids if family else ()
         self._template = template = copy(host.template)
@@ -261,7 +263,7 @@ class Comparison:
                     images=", ".join(f"{width} x {height}" for width, height in claim.sizes or ()),
                     distance=distance([place.logp for place, _ in of_turn], [logp for _, logp in of_turn]),
                     worst=self._in_words(ids, worst, logp),
-                    image=path_of(seen[-1]) if seen else "",
+                    image=(self._pictures.path_of(seen[-1]) or "") if seen else "",
                 )
 
 
