@@ -3,13 +3,17 @@
 import json
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
+from swift_grpo_ext import testing
 from swift_grpo_ext.models import images
+from swift_grpo_ext.plugin_files import plugin_file
 from swift_grpo_ext.trainer.grpo import GRPOTrainer
 from swift_grpo_ext.trainer.rows import Rows
-from tests.trainer.runs import figures, told
+from tests.forked import run_ranks
+from tests.trainer.runs import FIGURES, REWARD, figures, told
 
 OFF = {"DISABLE": "trainer.prepare_ahead,callbacks.report"}
 RUN = {"per_device_train_batch_size": 8, "num_generations": 4, "max_steps": 4}
@@ -70,13 +74,19 @@ def test_the_same_figures_and_later_images_by_the_threads(tiny_qwen, digits, tmp
     assert sum(on.ahead()) >= len(off.loads) - 2, "all but those of the first generation batch"
 
 
-def test_a_broken_image_is_named_at_its_row_and_replaced(tiny_qwen, digits, tmp_path):
-    rows = [json.loads(line) for line in digits.train.read_text().splitlines()[:5]]
-    broken = tmp_path / "broken.png"
-    broken.write_bytes(b"no image")
-    rows[2]["images"] = [str(broken)]
-    dataset = tmp_path / "rows.jsonl"
+def rows_with_a_broken_image(digits, folder, count, broken):
+    """A dataset of so many rows; the image of one of them is none."""
+    rows = [json.loads(line) for line in digits.train.read_text().splitlines()[:count]]
+    path = folder / "broken.png"
+    path.write_bytes(b"no image")
+    rows[broken]["images"] = [str(path)]
+    dataset = folder / "rows.jsonl"
     dataset.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return dataset
+
+
+def test_a_broken_image_is_named_at_its_row_and_replaced(tiny_qwen, digits, tmp_path):
+    dataset = rows_with_a_broken_image(digits, tmp_path, 5, broken=2)
     named = []
     for name, switches in (("off", OFF), ("on", {})):
         with told() as lines:
@@ -93,3 +103,61 @@ def test_nine_tenths_of_slow_loading_is_hidden_behind_the_rollout(tiny_qwen, dig
     figures(tiny_qwen, digits.train, tmp_path, **RUN)
     print(f"hidden: {clock.hidden():.3f} of {len(clock.loads)} loads")
     assert clock.hidden() >= 0.9
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("given", [{"streaming": True}, {"num_iterations": 2}], ids=str)
+def test_the_same_figures_of_a_stream_and_of_a_resumed_run(given, tiny_qwen, digits, tmp_path):
+    """A run is resumed in the middle of an epoch; the second way in the middle of a generation batch."""
+    dataset = rows_with_a_broken_image(digits, tmp_path, 5, broken=4)
+    run = {**RUN, "num_train_epochs": 4, "save_strategy": "steps", "save_steps": 1, **given}
+    whole = {}
+    for name, switches in (("off", OFF), ("on", {})):
+        whole[name] = figures(tiny_qwen, dataset, tmp_path / name, switches, **run)
+        saved = testing.newest_version(tmp_path / name) / "checkpoint-1"
+        resumed = {"resume_from_checkpoint": str(saved), **run}
+        whole[f"resumed, {name}"] = figures(tiny_qwen, dataset, tmp_path / "again", switches, **resumed)
+    assert whole["on"] == whole["off"]
+    assert whole["resumed, on"] == whole["resumed, off"]
+    assert len(whole["resumed, on"]["loss"]) == RUN["max_steps"] - 1
+
+
+@pytest.mark.slow
+def test_ctrl_c_while_images_load_ends_the_run_and_its_threads(tiny_qwen, digits, tmp_path, monkeypatch):
+    Clock(monkeypatch, load_seconds=0.5)
+    roll = GRPOTrainer._generate_completions
+
+    def interrupted(trainer, samples):
+        if trainer.state.global_step:
+            raise KeyboardInterrupt
+        return roll(trainer, samples)
+
+    monkeypatch.setattr(GRPOTrainer, "_generate_completions", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        figures(tiny_qwen, digits.train, tmp_path, **RUN)
+    for thread in threading.enumerate():
+        if thread.name.startswith("swift-grpo-ext-images"):
+            thread.join(10)
+            assert not thread.is_alive()
+
+
+@pytest.mark.slow
+@pytest.mark.two_ranks
+def test_a_rank_that_loads_slowly_and_a_broken_image(tiny_qwen, digits, tmp_path):
+    """Both ranks replace the same row by the same other one, however far apart they read."""
+    dataset = rows_with_a_broken_image(digits, tmp_path, 9, broken=2)
+    plugins = [REWARD, Path(__file__).with_name("slow_images.py"), plugin_file()]
+    run = {**RUN, "per_device_train_batch_size": 4, "num_train_epochs": 4, "reward_funcs": "even_characters"}
+    seen = []
+    for name, switches in (("off", OFF), ("on", {"DISABLE": "callbacks.report"})):
+        arguments = testing.grpo_arguments(
+            tiny_qwen, dataset, tmp_path / name, external_plugins=plugins, **run
+        )
+        variables = {f"SWIFT_GRPO_EXT_{key}": value for key, value in switches.items()}
+        tail = run_ranks("rlhf", arguments, variables, timeout=120).tail
+        rows = [row for row in testing.read_logging(tmp_path / name) if "loss" in row]
+        seen.append([[row[figure] for figure in FIGURES if figure in row] for row in rows])
+        assert "broken.png" in tail
+        assert "replaced by another row" in tail
+    assert seen[0] == seen[1]
+    assert len(seen[0]) == RUN["max_steps"]
