@@ -1,11 +1,14 @@
 """What validation sets are given that are none, or half of one."""
 
+import errno
 import json
+import os
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 from datasets import Dataset
+from transformers import PreTrainedModel
 
 from swift_grpo_ext import testing
 from swift_grpo_ext.errors import RefusedError
@@ -13,7 +16,10 @@ from swift_grpo_ext.plugin_files import plugin_file
 from swift_grpo_ext.settings import Settings
 from swift_grpo_ext.trainer.held_out import HeldOut
 from swift_grpo_ext.trainer.held_out_rows import HeldOutRows, fit_evaluation_batch
+from swift_grpo_ext.watch.checkpoints import SAVE_FAILED
 from swift_grpo_ext.watch.held_out import Evaluation, HeldOutHistory, read_evaluations
+from swift_grpo_ext.watch.report.run import read_run
+from swift_grpo_ext.watch.report.verdict import judge
 from tests.trainer.runs import figures, told
 
 RUN = {"max_steps": 1, "eval_strategy": "steps", "eval_steps": 1, "per_device_eval_batch_size": 4}
@@ -119,6 +125,37 @@ def test_a_full_disk_costs_a_line_of_the_report_and_not_the_run(tmp_path):
         held_out._write(Evaluation(10, {"reward": (1.0,)}))
     (line,) = messages
     assert "step 10 is not in the report" in line
+
+
+@pytest.mark.slow
+def test_a_full_disk_at_the_best_leaves_the_one_before_and_names_it(tiny_qwen, digits, tmp_path, monkeypatch):
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text("".join(digits.test.read_text().splitlines(keepends=True)[:4]))
+    save = PreTrainedModel.save_pretrained
+
+    def save_once(self, folder, *args, **kwargs):
+        if Path(folder).name == "checkpoint-2":
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return save(self, folder, *args, **kwargs)
+
+    monkeypatch.setattr(PreTrainedModel, "save_pretrained", save_once)
+    monkeypatch.setattr(HeldOut, "saved_if_best", lambda self, is_best: True)
+    with pytest.raises(SystemExit, match=str(SAVE_FAILED)):
+        figures(
+            tiny_qwen,
+            digits.train,
+            tmp_path / "out",
+            val_dataset=rows,
+            save_strategy="steps",
+            save_steps=1,
+            save_total_limit=1,
+            **{**RUN, "max_steps": 3},
+        )
+    version = testing.newest_version(tmp_path / "out")
+    assert (version / "checkpoint-1/trainer_state.json").is_file()
+    assert not (version / "checkpoint-2").exists()
+    (best,) = [reason for reason in judge(read_run(version)).reasons if reason.startswith("Best held-out")]
+    assert best.endswith(f"at step 1: {version / 'checkpoint-1'}.")
 
 
 @pytest.fixture
