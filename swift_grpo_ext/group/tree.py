@@ -97,19 +97,37 @@ def _next_run(
             forks.setdefault(tuple(lines[number].keys[:, stop].tolist()), []).append(number)
         else:
             ended.append([number])
-    parts = [*forks.values(), *ended]
+    shared = list(forks.values())
+    apart = [*shared, *ended]  # who has the run for itself, if it is not shared
+    if len(apart) == 1:
+        return stop, shared
 
-    groups: dict[Hashable, list[int]] = {}
-    for number in members:
-        groups.setdefault(lines[number].group, []).append(number)
-    # Where all rows have one prompt, that is shared in any case.
-    certain = max(at, lines[members[0]].prompt) if len(groups) == 1 else at
-    runs = [min(length[part[0]], stop) - certain for part in parts]
-    if len(parts) == 1 or sum(runs) - max(runs) >= worth:
-        return stop, list(forks.values())
-    if sum(len({lines[number].group for number in part}) for part in parts) > len(groups) > 1:
-        parts = list(groups.values())  # else rows of one prompt would be parted
-    return certain, [part for part in parts if max(length[number] for number in part) > certain]
+    certain = at
+    prompts = _with_whole_prompts(lines, apart, at)
+    if len(prompts) == 1:
+        certain = lines[members[0]].prompt  # which all these rows share in any case
+    else:
+        apart = prompts
+    runs = [max(min(length[number], stop) for number in part) - certain for part in apart]
+    if sum(runs) - max(runs) >= worth:
+        return stop, shared
+    return certain, [part for part in apart if max(length[number] for number in part) > certain]
+
+
+def _with_whole_prompts(lines: Sequence[Line], parts: Sequence[list[int]], at: int) -> list[list[int]]:
+    """The parts, but rows of one prompt that is not over at ``at`` stay together."""
+    parts_of: dict[Hashable, set[int]] = {}
+    for part, numbers in enumerate(parts):
+        for number in numbers:
+            if lines[number].prompt > at:
+                parts_of.setdefault(lines[number].group, set()).add(part)
+    together: dict[Hashable, list[int]] = {}
+    for part, numbers in enumerate(parts):
+        for number in numbers:
+            group = lines[number].group
+            in_several = len(parts_of.get(group, ())) > 1
+            together.setdefault(("prompt", group) if in_several else part, []).append(number)
+    return list(together.values())
 
 
 def _agreement(keys: Sequence[Int[Tensor, "fields _"]], at: int) -> int:

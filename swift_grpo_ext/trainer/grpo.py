@@ -222,6 +222,9 @@ class GRPOTrainer(HostGRPOTrainer):
                 return infer(infer_requests, request_config)
             return self.rollout.ask(infer_requests, request_config, infer)
 
+    def _sort_by_request_id(self, all_outputs: list[RolloutOutput]) -> list[RolloutOutput]:
+        return self.rollout.in_order(all_outputs)
+
     def _postprocess_rollout_outputs(self, samples: Samples, outputs: list[RolloutOutput]) -> Samples:
         completed = self.rollout.trainable(list(super()._postprocess_rollout_outputs(samples, outputs)))
         return self.engine_check.note(completed, outputs)
@@ -277,7 +280,7 @@ class GRPOTrainer(HostGRPOTrainer):
         if phase == "old" and (instead := self.passes.old.instead(record, grpo_batch, self.engine_check)):
             return instead
         stock = super()._get_per_token_logps_and_entropies
-        with self.monitors.phase(phase):
+        with self.monitors.phase(phase), self.passes.in_one_pack(model, model_inputs, grpo_batch):
             logps, entropies = stock(model, model_inputs, grpo_batch, *args, **kwargs)
         self.logging.note_pass(logps)
         self.passes.old.note(record, grpo_batch, logps)
@@ -301,6 +304,12 @@ class GRPOTrainer(HostGRPOTrainer):
             loss = super().compute_loss(model, inputs, *args, **kwargs)
         self.monitors.tracer.look_at_loss(loss, inputs)
         return loss
+
+    def _compute_loss(
+        self, model: nn.Module, model_inputs: Inputs, grpo_batch: GRPOBatch, *args: Any
+    ) -> Float[Tensor, ""]:
+        with self.passes.in_one_pack(model, model_inputs, grpo_batch):
+            return super()._compute_loss(model, model_inputs, grpo_batch, *args)
 
     def _compute_loss_chunked(
         self, model: nn.Module, inputs: Inputs, grpo_batch: GRPOBatch, *args: Any

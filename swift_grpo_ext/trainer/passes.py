@@ -16,9 +16,10 @@ from swift_grpo_ext.models.families import family_of
 from swift_grpo_ext.ms_swift.shared import GRPOBatch, get_logger
 from swift_grpo_ext.parts import Enabled
 from swift_grpo_ext.settings import Settings
+from swift_grpo_ext.swap import swapped
 from swift_grpo_ext.trainer.balance import balanced
 from swift_grpo_ext.trainer.batches import BatchRecords, PassWork
-from swift_grpo_ext.trainer.distributed import gathers_parameters
+from swift_grpo_ext.trainer.distributed import agreed_max, gathers_parameters
 from swift_grpo_ext.trainer.features import decide, share_tower
 from swift_grpo_ext.trainer.gains import tell_gains
 from swift_grpo_ext.trainer.host import Host, base_model, once_of_run, unwrapped
@@ -102,6 +103,27 @@ class Passes:
     def phase_of(self, model: nn.Module, grpo_batch: GRPOBatch) -> str:
         """What a pass is for, as in `watch.phases`."""
         return self.batches.phase_of(grpo_batch, lambda: self._handles(model))
+
+    def in_one_pack(
+        self, model: nn.Module, model_inputs: Inputs, grpo_batch: GRPOBatch
+    ) -> AbstractContextManager[None]:
+        """While this is open, a server's many rows are one pack, if it has no more tokens than one chunk.
+
+        Where a scheduler returns several rows for a request, ms-swift cuts micro-batches into chunks of the
+        usual number of rows, and encodes their images again for each pass. Every rank comes here.
+        """
+        host = self._host
+        if not (host.dynamic_num_samples and self.enabled.shared_prefix and self._handles(model)):
+            return nullcontext()
+        record = self.batches.of(grpo_batch)
+        if record.in_one_pack is None:
+            batch = self._analysed(model_inputs, grpo_batch)
+            rows, width = batch.inputs["input_ids"].shape
+            args, training = host.args, host.model.training
+            size = args.per_device_train_batch_size if training else args.per_device_eval_batch_size
+            tokens = batch.pack.layout.length if batch.pack else rows * width
+            record.in_one_pack = not agreed_max(int(tokens > size * width), host.accelerator.device)
+        return swapped(host, "dynamic_num_samples", False) if record.in_one_pack else nullcontext()
 
     def logps(
         self,

@@ -52,6 +52,7 @@ class Rollout:
     def __init__(self, host: Host) -> None:
         self._host = host
         self._generations = 0
+        self._requests: tuple[str | None, ...] = ()  # ids, as they were asked last
 
     def agree(self, infer_requests: Sequence[RolloutInferRequest], request_config: RequestConfig) -> None:
         """Check that ranks of one engine hold the same requests: with different ones they would deadlock.
@@ -59,8 +60,17 @@ class Rollout:
         Raises:
             RolloutError: They do not, on every rank.
         """
+        self._requests = tuple(request.uuid for request in infer_requests)
         if self._shares_engine():
             agree(request_digest(infer_requests, request_config), self._host.tp_group)
+
+    def in_order(self, outputs: Sequence[RolloutOutput]) -> list[RolloutOutput]:
+        """A server's outputs in the order of their requests, of which some have several, in their own order.
+
+        Rows of a prompt then lie side by side, and share it. ms-swift sorts by the requests' random ids.
+        """
+        place = {request: number for number, request in enumerate(self._requests)}
+        return sorted(outputs, key=lambda output: place.get(output.response.id, len(place)))
 
     def seeded(self, config: RequestConfig) -> RequestConfig:
         """The settings with a seed of this generation's own; ms-swift's is the same in every step."""
