@@ -205,11 +205,13 @@ def _packed(
     pack = build_pack(groups, batch.inputs["attention_mask"], completion_mask, batch.form, types)
     pack_inputs(batch.text_inputs(), pack, {})  # raises for an input that it does not know
     shown = (batch.media or {}) if media is None else media
-    order = {name: _in_order(images, pack, _placeholders(batch, name)) for name, images in shown.items()}
+    order = {
+        name: images_in_order(images, pack, _placeholders(batch, name)) for name, images in shown.items()
+    }
     return replace(batch, completion_mask=completion_mask, pack=pack, order=order)
 
 
-def _in_order(images: Images, pack: Pack, placeholders: Bool[Tensor, "batch seq"]) -> list[int]:
+def images_in_order(images: Images, pack: Pack, placeholders: Bool[Tensor, "batch seq"]) -> list[int]:
     """Images of a pack: of each node those of the row that it is taken from.
 
     Raises:

@@ -93,7 +93,7 @@ def host(**given):
         ({}, ""),
         ({"sequence_parallel_size": 2}, "sequence parallel"),
         ({"dynamic_sample": True}, "dynamic sampling"),
-        ({"multi_turn_scheduler": object()}, "turns"),
+        ({"multi_turn_scheduler": "a scheduler"}, "turns"),
         ({"enable_server_multi_turn": True}, "turns"),
         ({"async_generate": True}, "another batch"),
         ({"loss_type": "bnpo"}, "per micro-batch"),
