@@ -88,7 +88,7 @@ Case = list[list[Row]]  # rows by trajectory, branch or micro-batch
 
 
 def caterpillar(draw: Draw, thought: int = 0) -> Case:
-    """Six turns of four trajectories; with ``thought`` tokens of a turn that later rows do not have any more."""
+    """Six turns of four trajectories; later rows do not have the ``thought`` tokens of a turn any more."""
     prompt = draw.prompt()
     trajectories = []
     for _ in range(4):
@@ -242,11 +242,8 @@ def measure(name: str, case: str, repeats: int) -> dict[str, Any]:
     }
     result: dict[str, Any] = {"model": name, "case": case}
     tokens = sum(len(rows) * max(len(row.ids) for row in rows) for rows in bench.micro_batches)
-    sizes = {"rows": tokens}
-    sizes |= {
-        way: bench.packed(worth)[0].layout.length
-        for way, worth in (("prompts", NO_SHARING_BUT_PROMPTS), ("tree", WORTH))
-    }
+    worths = {"prompts": NO_SHARING_BUT_PROMPTS, "tree": WORTH}
+    sizes = {"rows": tokens} | {way: bench.packed(worth)[0].layout.length for way, worth in worths.items()}
     sums = {}
     for way, run in ways.items():
         bench.calls = bench.encoded = 0
@@ -274,11 +271,21 @@ def measure(name: str, case: str, repeats: int) -> dict[str, Any]:
     return result
 
 
+def report(result: dict[str, Any]) -> None:
+    """Print one case."""
+    print(f"{result['model']}, {result['case']}: log-probs within {result['difference']:.1e}")
+    for way in ("rows", "prompts", "tree"):
+        own = result[way]
+        low, high = own["times_spread"]
+        work = f"{own['tokens']:6} tokens, {own['images']:3} images in {own['tower_calls']} calls"
+        speed = f"{own['seconds']:.2f} s: {own['times']:.1f} times ({low:.1f} to {high:.1f})"
+        print(f"  {way:8} {work}, {own['peak_mib']:5} MiB, {speed}", flush=True)
+
+
 def main() -> None:
     """Measure all cases, print a line each."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    plain = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=plain)
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--model", choices=sorted(MODELS), action="append")
     parser.add_argument("--case", choices=sorted(CASES), action="append")
@@ -289,19 +296,11 @@ def main() -> None:
     with exact_heap():
         for name in args.model or MODELS:
             for case in args.case or CASES:
-                found = measure(name, case, args.repeats)
-                results.append(found)
-                print(f"{name}, {case}: log-probs within {found['difference']:.1e}")
-                for way in ("rows", "prompts", "tree"):
-                    one = found[way]
-                    low, high = one["times_spread"]
-                    print(
-                        f"  {way:8} {one['tokens']:6} tokens, {one['images']:3} images in {one['tower_calls']} calls, "
-                        f"{one['peak_mib']:5} MiB, {one['seconds']:.2f} s: {one['times']:.1f} times ({low:.1f} to {high:.1f})",
-                        flush=True,
-                    )
+                results.append(measure(name, case, args.repeats))
+                report(results[-1])
     if args.json:
-        args.json.write_text(json.dumps({"machine": machine(), "results": results}, indent=1))
+        found = {"machine": machine(torch.device("cpu")), "results": results}
+        args.json.write_text(json.dumps(found, indent=1))
 
 
 if __name__ == "__main__":
