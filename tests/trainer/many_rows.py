@@ -1,7 +1,8 @@
 """In the place of a server whose scheduler returns a row for each turn, or rows that branch: made-up answers.
 
-A plugin file: ``ROWS_OF=turns`` gives three rows for each request (dynamic rows), ``ROWS_OF=branches`` one row for
-each, whose turns are those of a tree search. Real servers run in tests/engines.
+A plugin file for the reward; a test puts `rollout` into the trainer's class. ``ROWS_OF=turns`` gives three
+rows for each request (dynamic rows), ``ROWS_OF=branches`` one row for each, whose turns are those of a tree
+search. Real servers run in tests/engines.
 """
 
 import os
@@ -16,7 +17,6 @@ from swift.infer_engine.protocol import (
     UsageInfo,
 )
 from swift.rewards import ORM, orms
-from swift.rlhf_trainers import GRPOTrainer
 from swift.rlhf_trainers.utils import get_even_process_data
 
 TURNS = 3
@@ -92,6 +92,3 @@ def rollout(trainer, samples, request_config, is_global_inputs=False):
         return get_even_process_data(trainer, trainer._sort_by_request_id(outputs))
     first = len(requests) * trainer.accelerator.process_index
     return outputs[first : first + len(requests)]
-
-
-GRPOTrainer._rollout = rollout
