@@ -42,6 +42,7 @@ class Passes:
         self._settings = settings
         self._cut = cut
         self._say = once_of_run(host)
+        self._tells_rows = True  # how a server's first rows of several turns are computed
         self.halves = Halves(host)  # in how many parts a micro-batch is computed
         self.work = PassWork(host)
         self.batches = BatchRecords()  # what is known of each micro-batch
@@ -117,13 +118,23 @@ class Passes:
             return nullcontext()
         record = self.batches.of(grpo_batch)
         if record.in_one_pack is None:
-            batch = self._analysed(model_inputs, grpo_batch)
-            rows, width = batch.inputs["input_ids"].shape
-            args, training = host.args, host.model.training
-            size = args.per_device_train_batch_size if training else args.per_device_eval_batch_size
-            tokens = batch.pack.layout.length if batch.pack else rows * width
-            record.in_one_pack = not agreed_max(int(tokens > size * width), host.accelerator.device)
+            record.in_one_pack = self._fits_one_pack(self._analysed(model_inputs, grpo_batch))
         return swapped(host, "dynamic_num_samples", False) if record.in_one_pack else nullcontext()
+
+    def _fits_one_pack(self, batch: MicroBatch) -> bool:
+        """Whether the pack of every rank has no more tokens than a chunk, padded, of ms-swift's."""
+        args = self._host.args
+        training = self._host.model.training
+        rows, width = batch.inputs["input_ids"].shape
+        size = args.per_device_train_batch_size if training else args.per_device_eval_batch_size
+        tokens = batch.pack.layout.length if batch.pack else rows * width
+        fits = not agreed_max(int(tokens > size * width), self._host.accelerator.device)
+        if self._tells_rows:
+            self._tells_rows = False
+            given = int(batch.inputs["attention_mask"].sum())
+            way = "one pack of" if fits else f"chunks of {size} rows, for one pack would have"
+            self._say(f"rows of several turns: {rows} rows of {given} tokens are {way} {tokens}")
+        return fits
 
     def logps(
         self,
