@@ -3,7 +3,7 @@
 from collections import UserDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import accumulate
+from itertools import accumulate, chain
 from typing import Any
 
 import torch
@@ -32,6 +32,7 @@ from swift_grpo_ext.group.shared_prefix import (
     read_rows,
     spares,
 )
+from swift_grpo_ext.group.tree import even_parts
 from swift_grpo_ext.group.vision import Images, assign_media, image_numbers
 from swift_grpo_ext.group.zero_advantage import first_token
 
@@ -160,10 +161,14 @@ def narrowed(batch: MicroBatch, tokens: Bool[Tensor, "batch keep"]) -> MicroBatc
 def in_parts(batch: MicroBatch, parts: int) -> list[MicroBatch]:
     """Packs of some rows each, that have all completions between them; the whole, if it cannot be packed."""
     mask = batch.completion_mask
-    # As many parts on every rank, for each is a call of the model.
-    chunks = torch.arange(len(mask), device=mask.device).tensor_split(parts)
     try:
-        return [narrowed(batch, torch.zeros_like(mask).index_copy(0, rows, mask[rows])) for rows in chunks]
+        rows = sorted(chain(*_groups_of(batch, mask)), key=lambda row: row.index)
+        # As many parts on every rank, for each is a call of the model.
+        chosen = [
+            torch.tensor([rows[at].index for at in part], dtype=torch.long, device=mask.device)
+            for part in even_parts([row.line(0) for row in rows], parts)
+        ]
+        return [narrowed(batch, torch.zeros_like(mask).index_copy(0, part, mask[part])) for part in chosen]
     except CannotPackError:
         return [batch]
 

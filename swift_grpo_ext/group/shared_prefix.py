@@ -36,6 +36,10 @@ class Row:
         """Its tokens in a pack, were none of them shared."""
         return self.stop - 1 - self.start
 
+    def line(self, group: int) -> Line:
+        """As the tree sees it, once its keys are known; rows of a ``group`` have one prompt."""
+        return Line(self.keys[:, :-1], self.split - self.start, group)
+
 
 @dataclass(frozen=True)
 class Pack:
@@ -131,12 +135,7 @@ def find_groups(
 
 def tree_of(groups: Sequence[Sequence[Row]], worth: int = WORTH) -> Tree:
     """The tree of the groups' rows, one after another."""
-    lines = [
-        Line(row.keys[:, :-1], row.split - row.start, number)
-        for number, group in enumerate(groups)
-        for row in group
-    ]
-    return build_tree(lines, worth)
+    return build_tree([row.line(number) for number, group in enumerate(groups) for row in group], worth)
 
 
 def spares(groups: Sequence[Sequence[Row]]) -> bool:

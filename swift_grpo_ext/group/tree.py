@@ -6,6 +6,7 @@ prefix of the next one's, and branches of a tree search share all turns up to th
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
+from itertools import accumulate, pairwise
 
 import torch
 from jaxtyping import Int
@@ -128,6 +129,37 @@ def _with_whole_prompts(lines: Sequence[Line], parts: Sequence[list[int]], at: i
             in_several = len(parts_of.get(group, ())) > 1
             together.setdefault(("prompt", group) if in_several else part, []).append(number)
     return list(together.values())
+
+
+def even_parts(lines: Sequence[Line], parts: int) -> list[range]:
+    """Neighbouring rows in so many parts, of which the largest pack is as small as can be; some may be empty.
+
+    A pack has the tokens of its rows, but for those that each shares with the one before it: a cut costs what
+    the rows on its two sides share.
+    """
+    lengths = [line.keys.shape[1] for line in lines]
+    shared = [0]
+    for before, line in pairwise(lines):
+        shorter = min(before.keys.shape[1], line.keys.shape[1])
+        shared.append(min(_agreement([before.keys, line.keys], 0), shorter))
+    sizes = list(accumulate((length - same for length, same in zip(lengths, shared, strict=True)), initial=0))
+
+    def tokens(first: int, stop: int) -> int:
+        return sizes[stop] - sizes[first] + shared[first] if stop > first else 0
+
+    stops = range(len(lines) + 1)
+    largest = [tokens(0, stop) for stop in stops]  # of the rows up to each stop, in the parts so far
+    cuts: list[list[int]] = []
+    for _ in range(parts - 1):
+        best = [min((max(largest[cut], tokens(cut, stop)), cut) for cut in range(stop + 1)) for stop in stops]
+        largest = [most for most, _ in best]
+        cuts.append([cut for _, cut in best])
+    found = []
+    stop = len(lines)
+    for of_stop in reversed(cuts):
+        found.append(range(of_stop[stop], stop))
+        stop = of_stop[stop]
+    return [range(stop), *reversed(found)]
 
 
 def _agreement(keys: Sequence[Int[Tensor, "fields _"]], at: int) -> int:

@@ -2,6 +2,7 @@
 
 import random
 from dataclasses import replace
+from itertools import combinations_with_replacement, pairwise
 
 import pytest
 import torch
@@ -13,7 +14,7 @@ from swift_grpo_ext.group import attention_gpu
 from swift_grpo_ext.group.attention import BACKENDS
 from swift_grpo_ext.group.layout import CAUSAL, PackForm, PackLayout, Visibility, visible
 from swift_grpo_ext.group.shared_prefix import build_pack, find_groups, read_rows, tree_of
-from swift_grpo_ext.group.tree import WORTH, Line, build_tree
+from swift_grpo_ext.group.tree import WORTH, Line, build_tree, even_parts
 from tests.group import trees
 from tests.group.batches import collate
 from tests.group.test_attention import (
@@ -124,6 +125,32 @@ def test_two_hundred_turns_are_no_deeper_than_python_can_call():
     tree = build_tree(rows, 1)
     assert max(node.level for node in tree.nodes) > 1000
     assert tree.length == len(history) - 1 + 2 * len(rows)
+
+
+def largest_pack(rows, cuts):
+    bounds = [0, *cuts, len(rows)]
+    return max(build_tree(rows[a:b], 1).length for a, b in pairwise(bounds) if b > a)
+
+
+@given(lines(), st.integers(1, 4))
+@settings(max_examples=60)
+def test_no_other_cut_of_sorted_rows_has_a_smaller_largest_pack(rows, parts):
+    """Depth first, as a rollout returns them: then a row shares with those before it what it does with the last."""
+    rows = sorted(rows, key=lambda row: row.keys[0].tolist())
+    found = even_parts(rows, parts)
+    assert [at for part in found for at in part] == list(range(len(rows)))
+    assert len(found) == parts
+    every = combinations_with_replacement(range(len(rows) + 1), parts - 1)
+    assert largest_pack(rows, [part.stop for part in found[:-1]]) == min(
+        largest_pack(rows, cut) for cut in every
+    )
+
+
+def test_trajectories_stay_together_where_memory_runs_out():
+    tokens = {name: list(range(at, at + 50)) for at, name in ((100, "a"), (200, "b"), (300, "c"))}
+    rows = [line([5, *tokens[name][: 10 * turn]], 1) for name in "ab" for turn in (1, 3, 5)]
+    assert even_parts(rows, 2) == [range(3), range(3, 6)]
+    assert even_parts(rows[:1], 3).count(range(0, 1)) == 1
 
 
 def test_the_forms_of_trees_are_what_their_names_say():

@@ -52,7 +52,7 @@ def seen(monkeypatch):
     ("family", "loss", "one_pack"),
     [
         ("qwen2_5_vl", "dapo", True),
-        ("qwen2_5_vl", "grpo", True),
+        pytest.param("qwen2_5_vl", "grpo", True, marks=pytest.mark.slow),
         ("llama", "fipo", True),
         ("qwen3_5", "cispo", False),
     ],
