@@ -13,8 +13,8 @@ from jaxtyping import Int
 from torch import Tensor
 
 # Tokens that sharing a run has to spare, beyond whole prompts. Completions that open alike by chance would
-# make a level of their own each, and a level is one more call in every layer: measured slower than rows
-# (`benchmarks/tree.py`). 64 is also what the delta rule takes at a time.
+# make levels of their own, and a level is one more call in every layer (`benchmarks/tree.py`, "every run").
+# 64 is also what the delta rule takes at a time.
 WORTH = 64
 
 

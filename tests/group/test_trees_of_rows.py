@@ -74,7 +74,7 @@ def test_each_form_by_itself(name, form):
 @pytest.mark.parametrize("form", ["branches", "edited turns"])
 @pytest.mark.parametrize("name", ["llama", "gemma3"])
 def test_in_bf16_gradients_are_about_as_near_to_double_precision_as_those_of_the_rows(name, form):
-    """Keys of shared runs get their gradients from many places: measured 0.95 to 1.08 of the rows' distance."""
+    """Keys of shared runs get their gradients from many places, each sum of which is rounded."""
     make = {"branches": trees.branching, "edited turns": partial(trees.caterpillar, thought=20)}[form]
     size = {"run": 40, "width": 3} if form == "branches" else {"turn": 40, "turns": 6, "trajectories": 4}
     inputs = collate(make(random.Random(0), prompt=60, **size))
