@@ -1,4 +1,4 @@
-"""A plugin for the tests: makes the model say placeholders and indicators whenever it may."""
+"""A plugin for the tests: makes the model say placeholders whenever it may, and indicators where it may not."""
 
 from swift.infer_engine import VllmEngine
 
@@ -11,7 +11,9 @@ def prepare_and_tempt(self, request_config):
     params = prepare(self, request_config)
     facts = family_of(self.config)
     if facts:  # language models have none to say
-        params.logit_bias = dict.fromkeys(facts.forbidden_token_ids, 100.0)
+        # A completion of indicators alone is text to most models, and scored.
+        indicators = dict.fromkeys(facts.forbidden_token_ids, 50.0)
+        params.logit_bias = indicators | dict.fromkeys(facts.read_token_ids, 100.0)
     return params
 
 
