@@ -1,4 +1,5 @@
 from dataclasses import replace
+from itertools import product
 
 import pytest
 import torch
@@ -104,35 +105,35 @@ def output_and_gradients(attend, inputs):
         return [out, *torch.autograd.grad((out * weight).sum(), inputs)]
 
 
+def equal(backend, layout, visibility, reference, kv_heads=KV_HEADS):
+    """A way of attention has output and gradients of the reference."""
+    inputs = tensors(layout.length, kv_heads)
+    if backend == "flex":  # has no backward on a CPU
+        inputs = [tensor.detach() for tensor in inputs]
+    expected = output_and_gradients(lambda *qkv: reference(*qkv, layout, visibility), inputs)
+    ours = output_and_gradients(lambda *qkv: BACKENDS[backend](*qkv, layout, None, visibility), inputs)
+    for one, two in zip(expected, ours, strict=True):
+        torch.testing.assert_close(two, one, atol=1e-10, rtol=1e-10)
+
+
+def ways(visibilities):
+    """Each way of attention with each of these; the interface takes another one than varlen for blocks."""
+    pairs = product(sorted(BACKENDS), visibilities)
+    return [pair for pair in pairs if not (pair[0] == "varlen" and pair[1].blocks)]
+
+
 @pytest.mark.parametrize("backend", sorted(BACKENDS))
 @given(sizes=SPANS, kv_heads=st.sampled_from([1, 2, 4]))
 @settings(max_examples=15)
 def test_equals_the_rows_one_by_one(backend, sizes, kv_heads):
-    layout = layout_of(sizes, backend)
-    inputs = tensors(layout.length, kv_heads)
-    if backend == "flex":  # has no backward on a CPU
-        inputs = [tensor.detach() for tensor in inputs]
-    expected = output_and_gradients(lambda *qkv: row_by_row(*qkv, layout), inputs)
-    ours = output_and_gradients(lambda *qkv: BACKENDS[backend](*qkv, layout, None, CAUSAL), inputs)
-    for one, two in zip(expected, ours, strict=True):
-        torch.testing.assert_close(two, one, atol=1e-10, rtol=1e-10)
+    equal(backend, layout_of(sizes, backend), CAUSAL, row_by_row, kv_heads)
 
 
-@pytest.mark.parametrize("visibility", VISIBILITIES, ids=str)
-@pytest.mark.parametrize("backend", sorted(BACKENDS))
+@pytest.mark.parametrize(("backend", "visibility"), ways(VISIBILITIES), ids=str)
 @given(sizes=SPANS)
 @settings(max_examples=8)
 def test_windows_and_images_are_those_of_the_row(backend, visibility, sizes):
-    if backend == "varlen" and visibility.blocks:
-        pytest.skip("the interface takes another function")
-    layout = with_blocks(layout_of(sizes, backend))
-    inputs = tensors(layout.length)
-    if backend == "flex":
-        inputs = [tensor.detach() for tensor in inputs]
-    expected = output_and_gradients(lambda *qkv: row_by_row(*qkv, layout, visibility), inputs)
-    ours = output_and_gradients(lambda *qkv: BACKENDS[backend](*qkv, layout, None, visibility), inputs)
-    for one, two in zip(expected, ours, strict=True):
-        torch.testing.assert_close(two, one, atol=1e-10, rtol=1e-10)
+    equal(backend, with_blocks(layout_of(sizes, backend)), visibility, row_by_row)
 
 
 def test_a_window_that_nobody_leaves_is_none():

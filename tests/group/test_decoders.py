@@ -7,6 +7,7 @@ import transformers
 from swift_grpo_ext.group import interface, recurrent
 from swift_grpo_ext.group.forward import pack_inputs, pack_query, packed_scores
 from swift_grpo_ext.group.shared_prefix import build_pack, find_groups, read_rows
+from swift_grpo_ext.group.tree import WORTH
 from tests.group.batches import collate
 from tests.group.test_forward import gradients, relative, stock_logps
 from tests.precision import DOUBLE, in_float64
@@ -102,11 +103,12 @@ def build(name, extra=None):
     return model.float().train()
 
 
-def packed(model, rows, side, backend):
+def packed(model, rows, side, backend, worth=WORTH):
     inputs = collate(rows, side)
     mask = inputs.pop("completion_mask")
     groups = find_groups(inputs["input_ids"], read_rows(inputs["attention_mask"], mask))
-    pack = build_pack(groups, inputs["attention_mask"], mask, interface.pack_form(model.config, backend))
+    form = interface.pack_form(model.config, backend)
+    pack = build_pack(groups, inputs["attention_mask"], mask, form, worth=worth)
     query = pack_query(inputs["input_ids"], pack, vocab_size=VOCAB)
     ours = packed_scores(model, model.lm_head, pack_inputs(inputs, pack, {}), pack, query)[..., 0]
     return inputs, mask, ours

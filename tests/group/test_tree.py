@@ -11,19 +11,12 @@ from hypothesis import strategies as st
 from torch.nn.functional import scaled_dot_product_attention
 
 from swift_grpo_ext.group import attention_gpu
-from swift_grpo_ext.group.attention import BACKENDS
 from swift_grpo_ext.group.layout import CAUSAL, PackForm, PackLayout, Visibility, visible
 from swift_grpo_ext.group.shared_prefix import build_pack, find_groups, read_rows, tree_of
 from swift_grpo_ext.group.tree import WORTH, Line, build_tree, even_parts
 from tests.group import trees
 from tests.group.batches import collate
-from tests.group.test_attention import (
-    VISIBILITIES,
-    output_and_gradients,
-    reference_varlen,
-    tensors,
-    with_blocks,
-)
+from tests.group.test_attention import VISIBILITIES, equal, reference_varlen, ways, with_blocks
 
 IDS = st.lists(st.integers(0, 2), min_size=2, max_size=8)
 
@@ -173,21 +166,12 @@ def by_the_mask(query, key, value, layout, visibility):
 
 
 @pytest.mark.parametrize("form", sorted(trees.FORMS))
-@pytest.mark.parametrize("visibility", [CAUSAL, *VISIBILITIES, Visibility(window=12)], ids=str)
-@pytest.mark.parametrize("backend", sorted(set(BACKENDS) - {"dense"}))
+@pytest.mark.parametrize(
+    ("backend", "visibility"), ways([CAUSAL, *VISIBILITIES, Visibility(window=12)]), ids=str
+)
 def test_every_way_of_attention_computes_what_the_mask_says(backend, visibility, form):
-    if backend == "varlen" and visibility.blocks:
-        pytest.skip("the interface takes another function")
     layout = layout_of(trees.FORMS[form], backend)
-    if visibility.blocks:
-        layout = with_blocks(layout)
-    inputs = tensors(layout.length)
-    if backend == "flex":  # has no backward on a CPU
-        inputs = [tensor.detach() for tensor in inputs]
-    expected = output_and_gradients(lambda *qkv: by_the_mask(*qkv, layout, visibility), inputs)
-    ours = output_and_gradients(lambda *qkv: BACKENDS[backend](*qkv, layout, None, visibility), inputs)
-    for one, two in zip(expected, ours, strict=True):
-        torch.testing.assert_close(two, one, atol=1e-10, rtol=1e-10)
+    equal(backend, with_blocks(layout) if visibility.blocks else layout, visibility, by_the_mask)
 
 
 def test_a_token_that_rows_share_is_scored_once_and_weighs_in_each():

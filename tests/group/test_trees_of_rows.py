@@ -11,16 +11,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from swift_grpo_ext.group import interface
-from swift_grpo_ext.group.forward import pack_inputs, pack_query, packed_scores
+from swift_grpo_ext.group.forward import pack_query, packed_scores
 from swift_grpo_ext.group.layout import PackForm
 from swift_grpo_ext.group.micro_batch import analyse
-from swift_grpo_ext.group.shared_prefix import build_pack, find_groups, read_rows
 from tests.group import trees
-from tests.group.batches import collate
 from tests.group.models import FAMILIES, VOCAB, Picture
-from tests.group.test_decoders import DECODERS, build
+from tests.group.test_decoders import DECODERS, build, packed
 from tests.group.test_forward import gradients, relative, stock_logps
 from tests.group.test_images_in_completions import Described, batch
+from tests.group.test_tree import layout_of
 from tests.precision import DOUBLE, in_float64
 
 LONG = {"max_position_embeddings": 256}
@@ -32,21 +31,9 @@ def _double(request):
         yield
 
 
-def packed(model, inputs, mask, worth=1):
-    groups = find_groups(inputs["input_ids"], read_rows(inputs["attention_mask"], mask))
-    form = interface.pack_form(model.config, "two_part")
-    pack = build_pack(groups, inputs["attention_mask"], mask, form, worth=worth)
-    query = pack_query(inputs["input_ids"], pack, vocab_size=model.config.vocab_size)
-    scores = packed_scores(model, model.lm_head, pack_inputs(inputs, pack, {}), pack, query)
-    return pack, scores[..., 0]
-
-
 def check(model, rows, side="right", worth=1):
-    inputs = collate(rows, side)
-    mask = inputs.pop("completion_mask")
-    pack, ours = packed(model, inputs, mask, worth)
+    inputs, mask, ours = packed(model, rows, side, "two_part", worth)
     equal(model, ours, stock_logps(model, inputs, mask))
-    return pack
 
 
 def equal(model, ours, stock):
@@ -61,8 +48,8 @@ def equal(model, ours, stock):
 @pytest.mark.parametrize("side", ["right", "left"])
 @pytest.mark.parametrize("name", sorted(DECODERS))
 def test_all_forms_at_once_in_every_decoder(name, side):
-    pack = check(build(name, LONG).double(), trees.FORMS["all at once"], side)
-    assert max(node.level for node in pack.layout.nodes) >= 2
+    assert max(node.level for node in layout_of(trees.FORMS["all at once"]).nodes) >= 2
+    check(build(name, LONG).double(), trees.FORMS["all at once"], side)
 
 
 @pytest.mark.parametrize("form", sorted(trees.FORMS))
@@ -77,16 +64,16 @@ def test_in_bf16_gradients_are_about_as_near_to_double_precision_as_those_of_the
     """Keys of shared runs get their gradients from many places, each sum of which is rounded."""
     make = {"branches": trees.branching, "edited turns": partial(trees.caterpillar, thought=20)}[form]
     size = {"run": 40, "width": 3} if form == "branches" else {"turn": 40, "turns": 6, "trajectories": 4}
-    inputs = collate(make(random.Random(0), prompt=60, **size))
-    mask = inputs.pop("completion_mask")
+    rows = make(random.Random(0), prompt=60, **size)
+    assert max(node.level for node in layout_of(rows).nodes) > 2
     model = build(name, {"max_position_embeddings": 1024}).bfloat16()
+    inputs, mask, logps = packed(model, rows, "right", "two_part", worth=1)
+    ours = gradients(model, logps)
+    stock = gradients(model, stock_logps(model, inputs, mask).float())
     with in_float64():
         exact = copy.deepcopy(model).double()
         true = gradients(exact, stock_logps(exact, inputs, mask))
-    rows = gradients(model, stock_logps(model, inputs, mask).float())
-    pack, logps = packed(model, inputs, mask)
-    assert max(node.level for node in pack.layout.nodes) > 2
-    assert relative(gradients(model, logps), true) < 1.25 * relative(rows, true)
+    assert relative(ours, true) < 1.25 * relative(stock, true)
 
 
 @pytest.fixture(scope="module")
