@@ -25,7 +25,7 @@ HERE = Path(__file__).resolve().parent
 LIMIT = 540  # seconds in all
 AIM = 0.85  # of the bound by operations
 CORE = ("3b:1000:128", "3b-hybrid:1000:128", "3b:1000:300", "7b:2500:300")
-BACKENDS = "two_part,varlen,flex,dense"
+BACKENDS = "sdpa,varlen,flex,dense"
 UPDATE = "--size 3b --group 8 --image-tokens 1000 --completion 128 --beta 0.04 --device cuda --repeats 3"
 
 
@@ -43,7 +43,7 @@ def parts(folder: Path, dry: bool) -> list[Part]:
     shape = ("--group", "2", "--repeats", "1") if dry else ("--group", "8", "--repeats", "3")
     kind = ("--device", "cpu", "--dtype", "bfloat16") if dry else ("--device", "cuda")
     cases = ("tiny:16:8", "tiny-hybrid:16:8") if dry else CORE
-    backends = "two_part,dense" if dry else BACKENDS
+    backends = "sdpa,dense" if dry else BACKENDS
     wanted = [",".join(cases)] if dry else cases  # on a GPU one that fails takes no other along
     found = []
     for number, case in enumerate(wanted):

@@ -208,7 +208,7 @@ class Bench:
         shown = image_numbers([(images, placeholders)], inputs["input_ids"], inputs["position_ids"])
         rows = read_rows(inputs["attention_mask"], mask)
         groups = find_groups(inputs["input_ids"], rows, shown, inputs["position_ids"])
-        form = interface.pack_form(self.model.config.get_text_config(), "two_part")
+        form = interface.pack_form(self.model.config.get_text_config(), "sdpa")
         pack = build_pack(groups, inputs["attention_mask"], mask, form, worth=worth)
         return pack, inputs, images, images_in_order(images, pack, placeholders)
 

@@ -72,10 +72,10 @@ class Settings(BaseSettings):
         ge=0,
         description="With beta 0, steps between two estimates of how far the policy has moved; 0: never.",
     )
-    attention: Literal["auto", "two_part", "dense", "flex", "varlen"] = Field(
+    attention: Literal["auto", "sdpa", "dense", "flex", "varlen"] = Field(
         default="auto",
-        description="How a prompt and its completions attend to each other: SDPA in two parts, SDPA with a "
-        "whole mask, FlexAttention (GPU), or a variable-length flash kernel (GPU).",
+        description="How the tokens of a pack attend to each other: SDPA prompt by prompt, SDPA with a whole "
+        "mask, FlexAttention (GPU), or a variable-length flash kernel (GPU).",
     )
     vision_cache_mib: int = Field(
         default=2048, ge=0, description="Most MiB of image features kept for one generation batch."

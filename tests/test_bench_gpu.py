@@ -15,9 +15,9 @@ def test_it_runs_on_a_cpu_with_tiny_models(tmp_path):
     found = json.loads((tmp_path / "gpu.json").read_text())
     assert found["missing"] == {}
     assert [(row["size"], row["backend"]) for row in found["rows"]] == [
-        ("tiny", "two_part"),
+        ("tiny", "sdpa"),
         ("tiny", "dense"),
-        ("tiny-hybrid", "two_part"),
+        ("tiny-hybrid", "sdpa"),
         ("tiny-hybrid", "dense"),
     ]
     assert all(row["self_check"] == "passes" and row["grad_rel_diff"] < 0.05 for row in found["rows"])

@@ -3,10 +3,10 @@
 All functions of `BACKENDS` compute the same thing, in layers that see everything before, with a sliding
 window, and where the tokens of an image see each other (`Visibility`):
 
-    dense     SDPA with a (T, T) mask: the reference
-    two_part  SDPA, nodes by what is above them: prompts, then completions as a batch over prompt and own keys
-    flex      FlexAttention with a block mask made from the nodes; for GPUs
-    varlen    one call of a variable-length flash kernel; for GPUs
+    dense   SDPA with a (T, T) mask: the reference
+    sdpa    SDPA family by family: a prompt, then its completions as a batch over its keys and their own
+    flex    FlexAttention with a block mask made from the nodes; for GPUs
+    varlen  one call of a variable-length flash kernel; for GPUs
 """
 
 from collections.abc import Callable, Sequence
@@ -42,10 +42,10 @@ def dense(
     mask = layout.once(
         ("dense", visibility, query.device), lambda: visible(layout, visibility).to(query.device)
     )
-    return _sdpa(query, key, value, scale, mask)
+    return _grouped_sdpa(query, key, value, scale, mask)
 
 
-def two_part(
+def sdpa(
     query: Float[Tensor, "1 heads tokens dim"],
     key: Float[Tensor, "1 kv_heads tokens dim"],
     value: Float[Tensor, "1 kv_heads tokens value_dim"],
@@ -58,11 +58,11 @@ def two_part(
     order = layout.once(("by family", query.device), lambda: _by_family(layout, query.device))
     if order is not None:
         query, key, value = (tensor.index_select(2, order[0]) for tensor in (query, key, value))
-    sizes = [sum(layout.nodes[number].length for number in family.children) for family in families]
+    sizes = [sum(family.lengths) for family in families]
     queries, keys, values = (tensor.split(sizes, 2) for tensor in (query, key, value))
     done = []
     for family, *own in zip(families, queries, keys, values, strict=True):
-        above = [_above(layout, family, parts, visibility) for parts in (keys, values)]
+        above = [_above(family, parts, visibility) for parts in (keys, values)]
         done.append(_attend_family(own, above, family, layout, scale, visibility))
     out = torch.cat(done, 2)
     return out if order is None else out.index_select(2, order[1])
@@ -80,35 +80,20 @@ def _by_family(
 
 
 def _above(
-    layout: PackLayout,
-    family: Family,
-    parts: Sequence[Float[Tensor, "1 kv_heads _ dim"]],
-    visibility: Visibility,
+    family: Family, parts: Sequence[Float[Tensor, "1 kv_heads _ dim"]], visibility: Visibility
 ) -> Float[Tensor, "1 kv_heads above dim"] | None:
     """Keys, or values, of the path of a family, out of those of each family; None where it is empty."""
     runs = []
-    for number in layout.path(family.parent):
-        at, begin = layout.once("siblings", lambda: _siblings(layout))[number]
-        node = layout.nodes[number]
-        part = parts[at]
-        runs.append(part if part.shape[2] == node.length else part.narrow(2, begin, node.length))
+    for run in family.path:
+        part = parts[run.family]
+        whole = part.shape[2] == run.length  # where no view is needed, its backward is not either
+        runs.append(part if whole else part.narrow(2, run.begin, run.length))
     if not runs:
         return None
     path = runs[0] if len(runs) == 1 else torch.cat(runs, 2)
     if visibility.window is None:
         return path
     return path[:, :, path.shape[2] - min(path.shape[2], visibility.window - 1) :]
-
-
-def _siblings(layout: PackLayout) -> dict[int, tuple[int, int]]:
-    """Of each node the number of its family, and the tokens of its siblings before it."""
-    places = {}
-    for at, family in enumerate(layout.families()):
-        begin = 0
-        for number in family.children:
-            places[number] = at, begin
-            begin += layout.nodes[number].length
-    return places
 
 
 def _attend_family(
@@ -120,15 +105,14 @@ def _attend_family(
     visibility: Visibility,
 ) -> Float[Tensor, "1 heads own value_dim"]:
     """Attention of one family: ``own`` queries, keys and values of its nodes, keys and values ``above``."""
-    lengths = tuple(layout.nodes[number].length for number in family.children)
-    query, *keys_values = (layout.to_rows(part, lengths, 2)[0].transpose(0, 1) for part in own)
+    query, *keys_values = (layout.to_rows(part, family.lengths, 2)[0].transpose(0, 1) for part in own)
     keys, values = (
         mine if path is None else torch.cat([path.expand(len(mine), -1, -1, -1), mine], 2)
         for path, mine in zip(above, keys_values, strict=True)
     )
     seen = keys.shape[2] - query.shape[2]
     if visibility == CAUSAL and not seen:
-        out = _sdpa(query, keys, values, scale, None, causal=True)
+        out = _grouped_sdpa(query, keys, values, scale, None, causal=True)
     elif visibility == CAUSAL and query.is_cuda and query.dtype != torch.float32:
         from torch.nn.attention.bias import causal_lower_right
 
@@ -137,11 +121,13 @@ def _attend_family(
         grouped = query.shape[1] != keys.shape[1]
         out = scaled_dot_product_attention(query, keys, values, bias, scale=scale, enable_gqa=grouped)
     else:
-        out = _sdpa(query, keys, values, scale, family_mask(layout, family, seen, visibility, query.device))
-    return layout.to_pack(out.transpose(0, 1)[None], lengths, 2)
+        out = _grouped_sdpa(
+            query, keys, values, scale, family_mask(layout, family, seen, visibility, query.device)
+        )
+    return layout.to_pack(out.transpose(0, 1)[None], family.lengths, 2)
 
 
-def _sdpa(
+def _grouped_sdpa(
     query: Float[Tensor, "rows heads queries dim"],
     key: Float[Tensor, "rows kv_heads keys dim"],
     value: Float[Tensor, "rows kv_heads keys value_dim"],
@@ -170,7 +156,7 @@ def choose_backend(asked: str, implementation: str, device: torch.device, dtype:
     """
     half = dtype in (torch.float16, torch.bfloat16)
     if asked == "auto":
-        return "varlen" if device.type == "cuda" and half and "flash" in implementation else "two_part"
+        return "varlen" if device.type == "cuda" and half and "flash" in implementation else "sdpa"
     need = ""
     if asked in ("flex", "varlen") and device.type != "cuda":
         need = "a GPU"
@@ -181,4 +167,4 @@ def choose_backend(asked: str, implementation: str, device: torch.device, dtype:
     return asked
 
 
-BACKENDS: dict[str, Attend] = {"dense": dense, "two_part": two_part, "flex": flex, "varlen": varlen}
+BACKENDS: dict[str, Attend] = {"dense": dense, "sdpa": sdpa, "flex": flex, "varlen": varlen}

@@ -70,7 +70,7 @@ def attend(
     visibility = layout.visibility(window_of(module, options))
     backend = layout.form.backend
     if backend == "varlen" and (visibility.blocks or query.shape[-1] != value.shape[-1]):
-        backend = "two_part"  # flash kernels know neither images seen as a whole nor MLA's narrow values
+        backend = "sdpa"  # flash kernels know neither images seen as a whole nor MLA's narrow values
     out = BACKENDS[backend](query, key, value, layout, options.get("scaling"), visibility)
     return out.transpose(1, 2).contiguous()
 

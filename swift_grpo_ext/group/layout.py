@@ -6,6 +6,7 @@ the first token of a completion stands right behind the last one of its prompt, 
 
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import Any, Literal, TypeVar, no_type_check
 
 import torch
@@ -42,16 +43,21 @@ class PackForm:
 
 
 @dataclass(frozen=True)
+class Run:
+    """A node among the tokens of its family."""
+
+    family: int  # number of the family
+    begin: int  # tokens of the family before it
+    length: int  # its own
+
+
+@dataclass(frozen=True)
 class Family:
     """Nodes that continue one path: a prompt's completions, say. Attention takes them as a batch."""
 
-    parent: int  # number of the node that they continue; -1: nothing is above them
     children: tuple[int, ...]  # their numbers; one where nothing is above
-
-    @property
-    def key(self) -> tuple[int, int]:
-        """Which family of the pack this is."""
-        return self.parent, self.children[0]
+    lengths: tuple[int, ...]  # tokens of each
+    path: tuple[Run, ...]  # of the nodes above them, from the first one down
 
 
 @dataclass(frozen=True)
@@ -83,18 +89,24 @@ class PackLayout:
         runs = [torch.arange(self.nodes[at].start, self.nodes[at].stop) for at in self.path(number)]
         return torch.cat([torch.arange(0), *runs])
 
-    def families(self) -> list[Family]:
-        """All nodes by what is above them."""
+    def families(self) -> tuple[Family, ...]:
+        """All nodes by what is above them; a family comes after those above it."""
+        return self.once("families", self._families)
 
-        def make() -> list[Family]:
-            below: dict[int, list[int]] = {}
-            for number, node in enumerate(self.nodes):
-                below.setdefault(node.parent, []).append(number)
-            found = [Family(-1, (root,)) for root in below.pop(-1)]
-            found += [Family(parent, tuple(children)) for parent, children in below.items()]
-            return sorted(found, key=lambda family: family.children[0])
-
-        return self.once("families", make)
+    def _families(self) -> tuple[Family, ...]:
+        siblings: dict[tuple[int, int], list[int]] = {}
+        for number, node in enumerate(self.nodes):
+            root = number if node.parent < 0 else -1  # a family by itself: roots continue nothing
+            siblings.setdefault((node.parent, root), []).append(number)
+        families: list[Family] = []
+        paths: dict[int, tuple[Run, ...]] = {-1: ()}  # down to each node, itself included
+        for (parent, _), children in siblings.items():
+            lengths = tuple(self.nodes[child].length for child in children)
+            begins = accumulate(lengths, initial=0)
+            for child, begin, length in zip(children, begins, lengths, strict=False):
+                paths[child] = (*paths[parent], Run(len(families), begin, length))
+            families.append(Family(tuple(children), lengths, paths[parent]))
+        return tuple(families)
 
     def mask_function(self, visibility: Visibility, device: torch.device | str = "cpu") -> MaskFunction:
         """Whether the token at one place of the pack looks at that at another, as FlexAttention asks."""
@@ -227,7 +239,7 @@ def family_mask(
 
     def make() -> Bool[Tensor, "runs_or_1 1 width above_and_width"]:
         children = [layout.nodes[number] for number in family.children]
-        width = max(child.length for child in children)
+        width = max(family.lengths)
         ahead = (torch.arange(width) + above)[:, None] - torch.arange(above + width)
         found = (ahead >= 0)[None]
         numbers = [layout.block_numbers()[child.start : child.stop] for child in children]
@@ -240,4 +252,4 @@ def family_mask(
             found = found & (ahead < visibility.window)
         return found[:, None].to(device)
 
-    return layout.once(("family", family.key, visibility, device), make)
+    return layout.once(("family", family.children[0], visibility, device), make)

@@ -7,7 +7,7 @@ from itertools import accumulate, chain
 from typing import Any
 
 import torch
-from jaxtyping import Bool, Shaped
+from jaxtyping import Bool, Int, Shaped
 from torch import Tensor
 from torch.nn.functional import pad
 
@@ -58,6 +58,9 @@ class MicroBatch:
     form: PackForm | None = None  # how the model takes packs; None if there shall be none
     # By the name of the input that holds the pixels; None if they cannot be told apart.
     media: dict[str, Images] | None = None
+    # Number of the image that each placeholder stands for, 0 at other tokens; None without images.
+    images_at: Int[Tensor, "batch seq"] | None = None
+    shares: bool = False  # its rows have tokens in common, so that a pack of them has fewer
     pack: Pack | None = None  # its pack; None if nothing is shared or it cannot be packed
     # Images of the pack in the order of their tokens.
     order: dict[str, list[int]] = field(default_factory=dict)
@@ -132,8 +135,10 @@ def analyse(
     try:
         batch.media = _media_of(rows, family)
         if form:
+            batch.images_at = _images_at(batch)
             groups = _groups_of(batch, completion_mask)
-            if is_flat(inputs) or spares(groups):
+            batch.shares = spares(groups)
+            if is_flat(inputs) or batch.shares:
                 batch = _packed(batch, groups, completion_mask)
     except CannotPackError as problem:
         batch.reason = str(problem)
@@ -181,13 +186,17 @@ def _media_of(inputs: ModelInputs, family: Family | None) -> dict[str, Images] |
     return assign_media(inputs, family.media)
 
 
+def _images_at(batch: MicroBatch) -> Int[Tensor, "batch seq"] | None:
+    if not batch.media:
+        return None
+    shown = [(images, _placeholders(batch, name)) for name, images in batch.media.items()]
+    return image_numbers(shown, batch.inputs["input_ids"], batch.inputs.get("position_ids"))
+
+
 def _groups_of(batch: MicroBatch, completion_mask: Shaped[Tensor, "batch keep"]) -> list[list[Row]]:
     """Groups of a micro-batch's rows."""
-    ids = batch.inputs["input_ids"]
-    positions = batch.inputs.get("position_ids")
-    shown = [(images, _placeholders(batch, name)) for name, images in (batch.media or {}).items()]
     rows = read_rows(batch.inputs["attention_mask"], completion_mask)
-    return find_groups(ids, rows, image_numbers(shown, ids, positions) if shown else None, positions)
+    return find_groups(batch.inputs["input_ids"], rows, batch.images_at, batch.inputs.get("position_ids"))
 
 
 def _placeholders(batch: MicroBatch, name: str) -> Bool[Tensor, "batch seq"]:

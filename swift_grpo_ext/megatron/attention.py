@@ -1,4 +1,4 @@
-"""Attention over a pack with Megatron: one call of Transformer Engine, or SDPA in two parts.
+"""Attention over a pack with Megatron: one call of Transformer Engine, or SDPA.
 
 The layout of a pack travels as the parameters of a packed sequence, which Megatron hands to every layer,
 also to recomputation. The one call has fewer queries than keys under mask ``padding_causal_bottom_right``.
@@ -16,12 +16,12 @@ from megatron.core.extensions.transformer_engine import TEDotProductAttention
 from megatron.core.packed_seq_params import PackedSeqParams
 from torch import Tensor, nn
 
-from swift_grpo_ext.group.attention import dense, two_part
+from swift_grpo_ext.group.attention import dense, sdpa
 from swift_grpo_ext.group.layout import CAUSAL, PackForm, PackLayout
 from swift_grpo_ext.group.tree import Node
 
 ONE_CALL = "one_call"
-TWO_PART = "two_part"
+SDPA = "sdpa"
 _TRIED = PackLayout((Node(0, 5), Node(5, 3, 0, 1, 5), Node(8, 4, 0, 1, 5)), PackForm(ONE_CALL))
 _CLOSE = 32  # roundings that two ways of summing may be apart
 _wrapped: set[object] = set()
@@ -98,9 +98,9 @@ def one_call(module: nn.Module, query: Tensor, key: Tensor, value: Tensor, layou
     return found
 
 
-def in_two_parts(module: nn.Module, query: Tensor, key: Tensor, value: Tensor, layout: PackLayout) -> Tensor:
+def by_sdpa(module: nn.Module, query: Tensor, key: Tensor, value: Tensor, layout: PackLayout) -> Tensor:
     """The same by SDPA, prompts first."""
-    return _by(two_part, module, query, key, value, layout)
+    return _by(sdpa, module, query, key, value, layout)
 
 
 def _by(attend: Callable[..., Tensor], module: nn.Module, *args: Any) -> Tensor:
@@ -110,7 +110,7 @@ def _by(attend: Callable[..., Tensor], module: nn.Module, *args: Any) -> Tensor:
     return out[0].transpose(0, 1).flatten(1)
 
 
-BACKENDS: dict[str, Callable[..., Tensor]] = {ONE_CALL: one_call, TWO_PART: in_two_parts}
+BACKENDS: dict[str, Callable[..., Tensor]] = {ONE_CALL: one_call, SDPA: by_sdpa}
 
 
 def why_not_one_call(models: Sequence[nn.Module], config: Any) -> str:

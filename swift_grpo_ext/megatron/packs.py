@@ -68,11 +68,11 @@ def analysed(
 
 
 def shared(batch: MicroBatch, labels: Tensor, multiple: int) -> SharedBatch | None:
-    """The micro-batch with each prompt once, its length a multiple; None where none is shared.
+    """The micro-batch with its shared tokens once, its length a multiple; None where its rows share none.
 
     ``labels`` are those that ms-swift collated, whose shape log-probs have.
     """
-    if batch.pack is None or all(node.parent < 0 for node in batch.pack.layout.nodes):
+    if batch.pack is None or not batch.shares:
         return None
     pack = padded(batch.pack, multiple)
     batch = replace(batch, pack=pack)

@@ -16,7 +16,7 @@ from torch.nn.functional import pad
 from swift_grpo_ext.group.layout import PackForm
 from swift_grpo_ext.group.micro_batch import MicroBatch
 from swift_grpo_ext.group.self_check import limits, mismatch
-from swift_grpo_ext.megatron.attention import ONE_CALL, TWO_PART, why_not_one_call
+from swift_grpo_ext.megatron.attention import ONE_CALL, SDPA, why_not_one_call
 from swift_grpo_ext.megatron.features import decide
 from swift_grpo_ext.megatron.host import Context, Host, Logps, Stock
 from swift_grpo_ext.megatron.layers import install
@@ -97,8 +97,8 @@ class Passes:
         why = why_not_one_call(self._host.unwrapped_models, self._host.config)
         if not agreed_max(int(bool(why)), self._host.device):
             return ONE_CALL
-        self.tell(f"attention of packs goes in two parts ({why or 'one call failed on another rank'})")
-        return TWO_PART
+        self.tell(f"attention of packs is SDPA ({why or 'one call failed on another rank'})")
+        return SDPA
 
     # A generation batch.
 

@@ -216,6 +216,7 @@ class GRPOTrainer(HostGRPOTrainer):
         **options: Any,
     ) -> list[RolloutOutput]:
         with self.passes.sampling(), self.monitors.encoding():
+            self.rollout.expect(infer_requests)
             self.rollout.agree(infer_requests, request_config)
             infer = partial(super()._engine_infer, **options)
             if not self.args.use_vllm or not self.passes.enabled.shared_prefill:

@@ -52,7 +52,7 @@ class Rollout:
     def __init__(self, host: Host) -> None:
         self._host = host
         self._generations = 0
-        self._requests: tuple[str | None, ...] = ()  # ids, as they were asked last
+        self._requests: tuple[str | None, ...] = ()  # ids of the last requests, in their order
 
     def agree(self, infer_requests: Sequence[RolloutInferRequest], request_config: RequestConfig) -> None:
         """Check that ranks of one engine hold the same requests: with different ones they would deadlock.
@@ -60,9 +60,12 @@ class Rollout:
         Raises:
             RolloutError: They do not, on every rank.
         """
-        self._requests = tuple(request.uuid for request in infer_requests)
         if self._shares_engine():
             agree(request_digest(infer_requests, request_config), self._host.tp_group)
+
+    def expect(self, infer_requests: Sequence[RolloutInferRequest]) -> None:
+        """Keep the order of the requests that an engine is about to answer."""
+        self._requests = tuple(request.uuid for request in infer_requests)
 
     def in_order(self, outputs: Sequence[RolloutOutput]) -> list[RolloutOutput]:
         """A server's outputs in the order of their requests, of which some have several, in their own order.

@@ -137,10 +137,10 @@ def test_windows_and_images_are_those_of_the_row(backend, visibility, sizes):
 
 
 def test_a_window_that_nobody_leaves_is_none():
-    layout = with_blocks(layout_of([(5, [3, 4])], "two_part"))
+    layout = with_blocks(layout_of([(5, [3, 4])], "sdpa"))
     assert layout.visibility(9) == Visibility(blocks=True)
     assert layout.visibility(8) == Visibility(window=8, blocks=True)
-    only = replace(layout, form=PackForm("two_part", image_blocks="windows"))
+    only = replace(layout, form=PackForm("sdpa", image_blocks="windows"))
     assert only.visibility(None) == CAUSAL
     assert only.visibility(100) == Visibility(blocks=True)
 

@@ -30,7 +30,7 @@ def run(model):
     inputs = collate(ROWS)
     mask = inputs.pop("completion_mask")
     groups = find_groups(inputs["input_ids"], read_rows(inputs["attention_mask"], mask))
-    pack = build_pack(groups, inputs["attention_mask"], mask, PackForm("two_part"))
+    pack = build_pack(groups, inputs["attention_mask"], mask, PackForm("sdpa"))
     query = pack_query(inputs["input_ids"], pack, vocab_size=VOCAB, with_entropy=True, chunk_bytes=1024)
     with torch.autocast("cpu", torch.bfloat16):
         with reduced_compute(model.get_decoder(), pack, True):
@@ -46,7 +46,7 @@ def test_fp32_weights_train_in_bf16_without_the_rules_of_the_cpu(name):
     model = build(name)
     ours = run(model)[..., 0]
     with torch.autocast("cpu", torch.bfloat16):
-        expected = packed_logps(model, ROWS, "right", "two_part")[2]
+        expected = packed_logps(model, ROWS, "right", "sdpa")[2]
     assert (ours - expected).abs().max() < 0.2
 
 

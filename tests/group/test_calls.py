@@ -59,7 +59,7 @@ def counting(usual, calls):
 
 
 def test_recurrent_layers_take_all_prompts_in_one_call_and_all_completions_in_another():
-    layout = layout_of(GROUPS, "two_part")
+    layout = layout_of(GROUPS, "sdpa")
     torch.manual_seed(0)
     query, key, value = (torch.randn(1, layout.length, HEADS, DIM) for _ in range(3))
     gates = {"g": -torch.rand(1, layout.length, HEADS), "beta": torch.rand(1, layout.length, HEADS)}
@@ -81,7 +81,7 @@ def by_lengths(query, key, value, *, g, beta, initial_state, output_final_state,
 
 
 def test_the_way_without_padding_is_the_way_with_it(monkeypatch):
-    layout = layout_of(GROUPS, "two_part")
+    layout = layout_of(GROUPS, "sdpa")
     torch.manual_seed(0)
     with in_float64():
         query, key, value = (torch.randn(1, layout.length, HEADS, DIM) for _ in range(3))
@@ -95,7 +95,7 @@ def test_the_way_without_padding_is_the_way_with_it(monkeypatch):
 
 
 def test_recurrent_layers_have_one_convolution():
-    layout = layout_of(GROUPS, "two_part")
+    layout = layout_of(GROUPS, "sdpa")
     weight, calls = torch.randn(6, 4), []
 
     def causal(columns, weight):
@@ -123,7 +123,7 @@ def test_no_layer_waits_for_what_is_known_of_the_pack(name):
     inputs = collate(ROWS)
     mask = inputs.pop("completion_mask")
     groups = find_groups(inputs["input_ids"], read_rows(inputs["attention_mask"], mask))
-    form = interface.pack_form(model.config, "two_part")
+    form = interface.pack_form(model.config, "sdpa")
     pack = build_pack(groups, inputs["attention_mask"], mask, form)
     query = pack_query(inputs["input_ids"], pack, vocab_size=VOCAB)
     packed = pack_inputs(inputs, pack, {})
@@ -171,7 +171,7 @@ def kinds(name, layers):
 
 @pytest.mark.parametrize(
     ("name", "backend"),
-    [("llama", "two_part"), ("llama", "dense"), ("llama", "flex"), ("qwen3_5", "two_part")],
+    [("llama", "sdpa"), ("llama", "dense"), ("llama", "flex"), ("qwen3_5", "sdpa")],
 )
 def test_a_deeper_model_makes_no_more_than_its_own_layers_do(name, backend):
     (two, stock_two), (four, stock_four) = (makes_in_first_pass(name, layers, backend) for layers in (2, 4))

@@ -114,7 +114,7 @@ def packed(model, rows, side, backend, worth=WORTH):
     return inputs, mask, ours
 
 
-def check(model, side="right", backend="two_part"):
+def check(model, side="right", backend="sdpa"):
     with in_float64():
         inputs, mask, ours = packed(model.double(), ROWS, side, backend)
         stock = stock_logps(model, inputs, mask)
@@ -144,7 +144,7 @@ def test_the_layout_finds_its_way_into_a_recomputation(name, reentrant):
 def test_without_its_window_a_decoder_would_differ(monkeypatch):
     model = build("mistral with a window")
     monkeypatch.setattr(interface, "window_of", lambda module, options: None)
-    inputs, mask, ours = packed(model, ROWS, "right", "two_part")
+    inputs, mask, ours = packed(model, ROWS, "right", "sdpa")
     assert (ours - stock_logps(model, inputs, mask)).abs().max() > 1e-2
 
 

@@ -51,7 +51,7 @@ def stock_logps(model, inputs, mask):
     return log_softmax(logits, -1).gather(-1, targets)[..., 0] * mask
 
 
-def packed_logps(model, inputs, mask, backend="two_part", **options):
+def packed_logps(model, inputs, mask, backend="sdpa", **options):
     placeholders = inputs["input_ids"] == IMAGE
     images = None
     if "pixel_values" in inputs:
@@ -93,7 +93,7 @@ def test_a_pack_has_the_log_probs_and_gradients_of_its_rows(family, model, rows,
 
 
 @pytest.mark.parametrize("checkpointing", [False, {"use_reentrant": False}, {"use_reentrant": True}])
-@pytest.mark.parametrize("backend", ["dense", "two_part"])
+@pytest.mark.parametrize("backend", ["dense", "sdpa"])
 def test_gradient_checkpointing_and_backends(family, model, backend, checkpointing):
     inputs, mask = batch_of(family, model, BATCHES["ragged"])
     expected = gradients(model, stock_logps(model, inputs, mask))
@@ -130,7 +130,7 @@ def test_a_model_that_does_not_know_logits_to_keep(family, model):
 
     rows = read_rows(inputs["attention_mask"], mask)
     pack = build_pack(
-        find_groups(inputs["input_ids"], rows), inputs["attention_mask"], mask, PackForm("two_part")
+        find_groups(inputs["input_ids"], rows), inputs["attention_mask"], mask, PackForm("sdpa")
     )
     images = assign(inputs["input_ids"] == IMAGE, inputs["pixel_values"], inputs.get("image_grid_thw"))
     media = {"pixel_values": images.pixels_of(images.rows[0]), **images.grid_of(images.rows[0])}

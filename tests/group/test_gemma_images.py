@@ -42,7 +42,7 @@ def _double():
         yield
 
 
-@pytest.mark.parametrize("backend", ["dense", "two_part"])
+@pytest.mark.parametrize("backend", ["dense", "sdpa"])
 @pytest.mark.parametrize("case", sorted(ROWS))
 def test_a_pack_has_the_log_probs_and_gradients_of_its_rows(model, case, backend):
     inputs = collate(ROWS[case])

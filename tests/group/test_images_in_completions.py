@@ -72,7 +72,7 @@ def _tokens(family, part):
 def test_log_probs_and_gradients_are_those_of_the_rows(family, model, case, side):
     inputs, mask = batch(family, model, TURNS[case], side)
     stock = stock_logps(model, inputs, mask)
-    micro = analyse(inputs, mask, Described(), PackForm("two_part"))
+    micro = analyse(inputs, mask, Described(), PackForm("sdpa"))
     assert micro.reason == ""
     assert micro.pack is not None
     packed = micro.forward_inputs(encoded=False)
@@ -86,7 +86,7 @@ def test_log_probs_and_gradients_are_those_of_the_rows(family, model, case, side
 
 def test_prompts_are_told_apart_by_their_own_images_only(family, model):
     inputs, mask = batch(family, model, TURNS["one crop"], "right")
-    micro = analyse(inputs, mask, Described(), PackForm("two_part"))
+    micro = analyse(inputs, mask, Described(), PackForm("sdpa"))
     assert len(stars_of(micro.pack.layout)) == 1
     ((images, which),) = micro.wanted()
     seen = [images.keys[one] for one in which]
@@ -95,6 +95,6 @@ def test_prompts_are_told_apart_by_their_own_images_only(family, model):
 
 def test_sizes_of_images_that_nobody_knows_are_told(family, model):
     inputs, mask = batch(family, model, TURNS["one crop"], "right")
-    micro = analyse({**inputs, "tile_sizes": torch.ones(4, 2)}, mask, Described(), PackForm("two_part"))
+    micro = analyse({**inputs, "tile_sizes": torch.ones(4, 2)}, mask, Described(), PackForm("sdpa"))
     assert micro.reason == "model inputs tile_sizes"
     assert micro.media is None

@@ -38,7 +38,7 @@ def test_the_delta_rule_over_a_pack_is_that_of_transformers(pack, kernels, monke
     plain = getattr(
         plain, "__wrapped__", plain
     )  # which would call the kernels, too, where they are installed
-    layout = layout_of(PACKS[pack], "two_part")
+    layout = layout_of(PACKS[pack], "sdpa")
     torch.manual_seed(0)
     given = [torch.randn(1, layout.length, HEADS, DIM) for _ in range(3)]
     given += [-torch.rand(1, layout.length, HEADS), torch.rand(1, layout.length, HEADS)]

@@ -15,7 +15,7 @@ def batch_of_two_rows():
     grid = torch.tensor([[1, 2, 2]]).repeat(2, 1)
     inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
     inputs |= {"pixel_values": pixels, "image_grid_thw": grid}
-    return inputs, analyse(inputs, torch.ones(2, 1), QWEN2_5_VL, PackForm("two_part"))
+    return inputs, analyse(inputs, torch.ones(2, 1), QWEN2_5_VL, PackForm("sdpa"))
 
 
 def test_pixels_leave_and_come_back():

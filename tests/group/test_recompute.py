@@ -22,7 +22,7 @@ LAYERS = 2
 
 def pack_of(length, batch, seq):
     """A pack of so many tokens of one prompt, in the place of ``batch`` rows of ``seq`` tokens."""
-    layout = star_layout([(length, ())], PackForm("two_part"))
+    layout = star_layout([(length, ())], PackForm("sdpa"))
     index, only = torch.tensor([3]), torch.tensor([0])
     return Pack(layout, torch.arange(length), index, only, only, index, index, batch, seq, keep=1)
 
@@ -69,7 +69,7 @@ def run(setting, spare, grad=True):
     family, model = setting
     inputs, mask = batch_of(family, model, ROWS)
     groups = find_groups(inputs["input_ids"], read_rows(inputs["attention_mask"], mask))
-    pack = build_pack(groups, inputs["attention_mask"], mask, PackForm("two_part"))
+    pack = build_pack(groups, inputs["attention_mask"], mask, PackForm("sdpa"))
     query = pack_query(inputs["input_ids"], pack, vocab_size=VOCAB)
     context = nullcontext() if spare is None else reduced_compute(model.get_decoder(), pack, spare)
     model.zero_grad(set_to_none=True)

@@ -5,14 +5,19 @@ somewhere else. A pack adds a prompt's gradients up in another order and begins 
 delta rule, so it rounds in its own way: it may be as far off as stock is, not further.
 """
 
+import copy
+import random
 import statistics
+from functools import partial
 
 import pytest
 import torch
 
+from tests.group import trees
 from tests.group.batches import collate
 from tests.group.test_decoders import DECODERS, build, packed
-from tests.group.test_forward import stock_logps
+from tests.group.test_forward import gradients, relative, stock_logps
+from tests.group.test_tree import layout_of
 from tests.precision import DOUBLE, in_float64
 
 # Two draws of one noise; the median over all decoders shows a bias that is smaller than that.
@@ -35,12 +40,12 @@ def outcome(model, logps):
     """Log-probs of all completions, and the gradients of their sum with advantages 1 and -1, in turn."""
     model.zero_grad()
     sum(own.sum() * (-1) ** number for number, own in enumerate(logps)).backward()
-    gradients = [one.grad.double().flatten() for one in model.parameters() if one.grad is not None]
-    return torch.cat(logps).detach().double(), torch.cat(gradients)
+    every = [one.grad.double().flatten() for one in model.parameters() if one.grad is not None]
+    return torch.cat(logps).detach().double(), torch.cat(every)
 
 
 def of_pack(model):
-    _, mask, ours = packed(model, rows(), "left", "two_part")
+    _, mask, ours = packed(model, rows(), "left", "sdpa")
     return outcome(model, [own[kept] for own, kept in zip(ours, mask, strict=True)])
 
 
@@ -89,3 +94,21 @@ def test_a_pack_is_as_near_to_double_precision_as_rows_are(names, dtype):
     assert not [name for name, both in ratios.items() if max(both) > ONE_DRAW], shown
     for figure in range(2):
         assert statistics.median(both[figure] for both in ratios.values()) <= MEDIAN, shown
+
+
+@pytest.mark.parametrize("form", ["branches", "edited turns"])
+@pytest.mark.parametrize("name", ["llama", "gemma3"])
+def test_a_tree_is_about_as_near_to_double_precision_as_rows_are(name, form):
+    """Keys of shared runs get their gradients from many places, each sum of which is rounded."""
+    make = {"branches": trees.branching, "edited turns": partial(trees.caterpillar, thought=20)}[form]
+    size = {"run": 40, "width": 3} if form == "branches" else {"turn": 40, "turns": 6, "trajectories": 4}
+    rows = make(random.Random(0), prompt=60, **size)
+    assert max(node.level for node in layout_of(rows).nodes) > 2
+    model = build(name, {"max_position_embeddings": 1024}).bfloat16()
+    inputs, mask, logps = packed(model, rows, "right", "sdpa", worth=1)
+    ours = gradients(model, logps)
+    stock = gradients(model, stock_logps(model, inputs, mask).float())
+    with in_float64():
+        exact = copy.deepcopy(model).double()
+        true = gradients(exact, stock_logps(exact, inputs, mask))
+    assert relative(ours, true) < 1.25 * relative(stock, true)

@@ -83,7 +83,7 @@ def rollout(trainer, samples, request_config, is_global_inputs=False):
     requests = trainer.samples2requests(samples)
     everyone = gather_object(requests)
     if hasattr(trainer, "rollout"):
-        trainer.rollout.agree(everyone, request_config)
+        trainer.rollout.expect(everyone)
     outputs = [row for number, request in enumerate(everyone) for row in rows_of(trainer, request, number)]
     trainer.dynamic_num_samples = len(outputs) != len(everyone)
     if trainer.dynamic_num_samples:

@@ -4,13 +4,13 @@ import os
 
 from swift_grpo_ext.group.attention import BACKENDS
 
-two_part = BACKENDS["two_part"]
+sdpa = BACKENDS["sdpa"]
 
 
 def raising_on_rank_1(*args):
     if os.environ.get("RANK") == "1":
         raise RuntimeError("rank 1 alone")
-    return two_part(*args)
+    return sdpa(*args)
 
 
-BACKENDS["two_part"] = raising_on_rank_1
+BACKENDS["sdpa"] = raising_on_rank_1

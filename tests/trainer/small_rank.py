@@ -6,7 +6,7 @@ import torch
 
 from swift_grpo_ext.group.attention import BACKENDS
 
-two_part = BACKENDS["two_part"]
+sdpa = BACKENDS["sdpa"]
 
 
 class Raising(torch.autograd.Function):
@@ -22,9 +22,9 @@ class Raising(torch.autograd.Function):
 
 
 def for_two(*args):
-    found, layout = two_part(*args), args[3]
+    found, layout = sdpa(*args), args[3]
     small = os.environ.get("RANK") == "1" and sum(node.parent >= 0 for node in layout.nodes) > 2
     return Raising.apply(found) if small and torch.is_grad_enabled() else found
 
 
-BACKENDS["two_part"] = for_two
+BACKENDS["sdpa"] = for_two

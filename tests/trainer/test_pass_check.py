@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from swift_grpo_ext import testing
-from swift_grpo_ext.group.attention import BACKENDS, two_part
+from swift_grpo_ext.group.attention import BACKENDS, sdpa
 from swift_grpo_ext.group.self_check import EXACT, forward_dtype, limits, mismatch, without_dropout
 from swift_grpo_ext.trainer import pass_check, passes
 from tests.conftest import built_once
@@ -15,7 +15,7 @@ from tests.trainer.runs import figures_in_double as figures
 
 def without_the_prompt(query, key, value, layout, scale, reach):
     """A wrong attention: completions look at themselves and not at their prompt."""
-    out = two_part(query, key, value, layout, scale, reach).clone()
+    out = sdpa(query, key, value, layout, scale, reach).clone()
     for node in layout.nodes:
         if node.parent >= 0:
             out[:, :, node.start : node.stop] *= 0.5
@@ -26,7 +26,7 @@ def without_the_prompt(query, key, value, layout, scale, reach):
 def test_a_wrong_attention_is_found_out_and_left(model, digits, tmp_path, monkeypatch, request):
     model = request.getfixturevalue(model)
     stock = figures(model, digits.train, tmp_path / "stock", STOCK)
-    monkeypatch.setitem(BACKENDS, "two_part", without_the_prompt)
+    monkeypatch.setitem(BACKENDS, "sdpa", without_the_prompt)
     with told() as messages:
         ours = figures(model, digits.train, tmp_path / "ours")
     assert len([text for text in messages if "self-check failed: log-probs differ" in text]) == 1
@@ -58,7 +58,7 @@ def raising(*args):
 def raising_with_gradients(*args):
     if torch.is_grad_enabled():
         raise RuntimeError("a first pass of another kind")
-    return two_part(*args)
+    return sdpa(*args)
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ def test_a_first_pass_that_raises_is_a_mismatch(
     tiny_qwen, digits, tmp_path, monkeypatch, attention, said, beta
 ):
     stock = figures(tiny_qwen, digits.train, tmp_path / "stock", STOCK, beta=beta)
-    monkeypatch.setitem(BACKENDS, "two_part", attention)
+    monkeypatch.setitem(BACKENDS, "sdpa", attention)
     with told() as messages:
         ours = figures(tiny_qwen, digits.train, tmp_path / "ours", beta=beta)
     (line,) = [text for text in messages if "self-check failed: " in text]
@@ -95,9 +95,9 @@ def test_each_model_is_checked_at_its_own_first_pass(tiny_qwen, digits, tmp_path
     assert len(seen) == len({id(model) for model in seen}) == 2
 
     def wrong_for_the_second(*args):
-        return two_part(*args) if len(seen) < 4 else without_the_prompt(*args)
+        return sdpa(*args) if len(seen) < 4 else without_the_prompt(*args)
 
-    monkeypatch.setitem(BACKENDS, "two_part", wrong_for_the_second)
+    monkeypatch.setitem(BACKENDS, "sdpa", wrong_for_the_second)
     with told() as messages:
         ours = figures(tiny_qwen, digits.train, tmp_path / "wrong")
     assert any("self-check failed" in text for text in messages)
@@ -118,7 +118,7 @@ def test_the_coarser_of_weights_and_mixed_precision_counts(weights, mixed, expec
 
 
 def test_nobody_looks_where_it_is_switched_off(tiny_qwen, digits, tmp_path, monkeypatch):
-    monkeypatch.setitem(BACKENDS, "two_part", without_the_prompt)
+    monkeypatch.setitem(BACKENDS, "sdpa", without_the_prompt)
     with told() as messages:
         figures(tiny_qwen, digits.train, tmp_path, {"DISABLE": "trainer.self_check"})
     assert not any("self-check" in text for text in messages)

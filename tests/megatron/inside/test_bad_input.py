@@ -13,7 +13,7 @@ from swift_grpo_ext.errors import RefusedError
 from swift_grpo_ext.group.layout import PackForm
 from swift_grpo_ext.group.shared_prefix import Pack
 from swift_grpo_ext.megatron import features, passes
-from swift_grpo_ext.megatron.attention import ONE_CALL, TWO_PART, pack_params, why_not_one_call
+from swift_grpo_ext.megatron.attention import ONE_CALL, SDPA, pack_params, why_not_one_call
 from swift_grpo_ext.megatron.group_cut import refuse_cut_groups
 from swift_grpo_ext.megatron.packs import padded
 from swift_grpo_ext.megatron.passes import Known, Passes
@@ -146,7 +146,7 @@ def test_one_call_is_right_with_the_mask(attention):
     assert why_not_one_call([model], config) == ""
 
 
-def test_a_kernel_without_the_mask_leaves_attention_in_two_parts(attention, monkeypatch, told):
+def test_a_kernel_without_the_mask_leaves_attention_to_sdpa(attention, monkeypatch, told):
     model, config = attention
     kernel = TEDotProductAttention.__mro__[1].forward
 
@@ -157,9 +157,9 @@ def test_a_kernel_without_the_mask_leaves_attention_in_two_parts(attention, monk
 
     monkeypatch.setattr(TEDotProductAttention.__mro__[1], "forward", without_the_mask)
     made = bare(unwrapped_models=[model], config=config)
-    assert made._attention() == TWO_PART
+    assert made._attention() == SDPA
     assert len(told) == 1
-    assert "attention of packs goes in two parts (ValueError: No dot product attention backend" in told[0]
+    assert "attention of packs is SDPA (ValueError: No dot product attention backend" in told[0]
 
 
 def test_a_kernel_that_takes_another_mask_for_it_is_found(attention, monkeypatch):
