@@ -1,25 +1,15 @@
-"""Multiple choice, and yes or no."""
+"""Multiple choice."""
 
 import json
-import re
 import string
 from typing import Any, Literal
 
 from swift_grpo_ext.rewards.contract import Columns, Unscorable, reward
 from swift_grpo_ext.rewards.gold.columns import gold_value, listed, without_array
-from swift_grpo_ext.rewards.reading.answer import normalise_short, short_answer
-from swift_grpo_ext.rewards.reading.options import LEADING, parse_choice, plain
-from swift_grpo_ext.rewards.reading.words import OPTIONS, by_word
+from swift_grpo_ext.rewards.reading.answer import normalise_short
+from swift_grpo_ext.rewards.reading.options import LEADING, parse_choice, plain, stated_options
 
 GOLD = ("solution", "answer")
-
-_PLACES = by_word(OPTIONS.places)
-_COUNTED = re.compile(
-    r"\b(?:(first|second|third|fourth|fifth) (?:option|choice|answer)"
-    r"|(?:option|choice) ([1-5]|one|two|three|four|five)(?!\.\d))\b|第([一二三四五])[个個]?[选選][项項]"
-    r"|(?:(?<=\bis )|(?<=\bchoose )|(?<=\bpick )|\A)the (first|second|third|fourth|fifth) one(?=[.!]?\Z)",
-    re.IGNORECASE,
-)
 
 
 def _options(columns: Columns) -> dict[str, str]:
@@ -53,7 +43,7 @@ def _gold_letters(columns: Columns, options: dict[str, str]) -> frozenset[str]:
         if isinstance(part, int) and not isinstance(part, bool) and 0 <= part < len(options):
             letters.add(list(options)[part])
         else:
-            letters |= parse_choice(normalise_short(str(part)), options, plainly=True)
+            letters |= parse_choice(normalise_short(str(part)), options)
     if not letters:
         raise Unscorable(f"gold {gold!r:.80} is no option")
     return frozenset(letters)
@@ -93,10 +83,7 @@ def choice(completion: str, columns: Columns, *, multiple: Literal["f1", "exact"
     """
     options = _options(columns)
     gold = _gold_letters(columns, options)
-    text = short_answer(completion)
-    if text and not any(option[:1].isdigit() or option.endswith(" one") for option in options.values()):
-        text = _COUNTED.sub(lambda one: f"option {_PLACES[next(filter(None, one.groups())).lower()]}", text)
-    chosen = parse_choice(text, options) if text else frozenset()
+    chosen = stated_options(completion, options)
     if len(gold) == 1 or multiple == "exact":
         return float(chosen == gold)
     return 2 * len(chosen & gold) / (len(chosen) + len(gold))

@@ -1,4 +1,4 @@
-"""Numbers read off charts, tables and instruments; and mathematical equality, by Math-Verify."""
+"""Numbers read off charts, tables and instruments."""
 
 from typing import Annotated
 
@@ -6,25 +6,18 @@ from pydantic import Field
 
 from swift_grpo_ext.rewards.contract import Columns, Unscorable, reward
 from swift_grpo_ext.rewards.gold.columns import gold_string
-from swift_grpo_ext.rewards.reading.answer import normalise_short, short_answer
-from swift_grpo_ext.rewards.reading.doubt import asserted
-from swift_grpo_ext.rewards.reading.numbers import (
-    CONCLUDED,
-    Quantity,
-    quantities,
-    stated_quantity,
-)
-from swift_grpo_ext.rewards.reading.statement import first_line, taken_back
+from swift_grpo_ext.rewards.reading.answer import normalise_short
+from swift_grpo_ext.rewards.reading.numbers import Quantity, quantities, stated_number
 
 GOLD = ("solution", "answer")
 
 
 def _gold_quantity(columns: Columns) -> Quantity:
     gold = gold_string(columns, GOLD)
-    found = quantities(normalise_short(gold, fold=False))
-    if len(found) != 1:
+    numbers = quantities(normalise_short(gold, fold=False))
+    if len(numbers) != 1:
         raise Unscorable(f"gold {gold!r:.80} is not one number")
-    return found[0]
+    return numbers[0]
 
 
 @reward(gold=GOLD, gold_text=lambda row, **_: _gold_quantity(row) and gold_string(row, GOLD))
@@ -65,8 +58,7 @@ def numeric(
         1.0
     """
     gold = _gold_quantity(columns)
-    answer = asserted(taken_back(short_answer(completion, fold=False) or "")[0])
-    predicted = stated_quantity(first_line(answer), (CONCLUDED,))
+    predicted = stated_number(completion)
     if predicted is None:
         return 0.0
     return _nearness(predicted, gold, relative_tolerance, absolute_tolerance, shaped)

@@ -3,8 +3,8 @@
 from swift_grpo_ext.rewards.contract import Columns, Unscorable, reward
 from swift_grpo_ext.rewards.gold.columns import gold_value
 from swift_grpo_ext.rewards.gold.question import QUESTION, asked_for
-from swift_grpo_ext.rewards.reading.answer import normalise_short, short_answer
-from swift_grpo_ext.rewards.reading.polarity import leading_polarity, parse_yes_no
+from swift_grpo_ext.rewards.reading.answer import normalise_short
+from swift_grpo_ext.rewards.reading.polarity import leading_polarity, stated_polarity
 
 GOLD = ("solution", "answer")
 
@@ -45,5 +45,4 @@ def yes_no(completion: str, columns: Columns) -> float:
         1.0
     """
     gold = _gold_polarity(columns)
-    text = short_answer(completion)
-    return float(text is not None and parse_yes_no(text, asked_for(columns)) is gold)
+    return float(stated_polarity(completion, asked_for(columns)) is gold)

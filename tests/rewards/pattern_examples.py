@@ -16,6 +16,9 @@ def examples(module):
         value = getattr(module, name)
         is_pair = isinstance(value, tuple) and value and all(isinstance(part, re.Pattern) for part in value)
         if isinstance(value, re.Pattern) or is_pair:
-            comment = re.match(r'# r?"((?:[^"\\]|\\.)*)"', lines[node.lineno - 2])
-            text = None if comment is None else comment[1].replace("\\n", "\n").replace('\\"', '"')
-            yield name, value, text
+            comment = re.match(r'# (r?)"((?:[^"\\]|\\.)*)"', lines[node.lineno - 2])
+            yield name, value, comment and _written(comment[2], bool(comment[1]))
+
+
+def _written(text, is_raw):
+    return text if is_raw else text.replace("\\n", "\n").replace('\\"', '"')

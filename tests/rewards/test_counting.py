@@ -2,7 +2,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from swift_grpo_ext.rewards.counting import count, count_shaped, counts
+from swift_grpo_ext.rewards.counting import count, count_shaped
+from swift_grpo_ext.rewards.reading.counts import counts
 
 
 @pytest.mark.parametrize(

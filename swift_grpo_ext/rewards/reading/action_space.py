@@ -19,16 +19,21 @@ _STATUSES = by_word(ACTIONS.statuses)
 DIRECTIONS = by_word(ACTIONS.directions)
 OPPOSITE = {"up": "down", "down": "up", "left": "right", "right": "left"}
 BUTTONS = {"left": "click", "right": "right_click", "middle": "middle_click", "wheel": "middle_click"}
+CLICKS = {"2": "double_click", "3": "triple_click"}
 EMPTY_TEXTS = {"no input text", "none", "null"}
 
+# "+": between keys of "ctrl+c"
 _SEPARATOR = re.compile(r"[\s+,_-]+")
+# "click("
 _CALL = re.compile(r"(?<![A-Za-z0-9_])((?:[A-Za-z_]{2,16}\.)?[A-Za-z][A-Za-z_0-9]{1,30})\s{0,4}\(")
+# "x=10,"
 _ARGUMENT = re.compile(
     r"\s{0,8}(?:([A-Za-z_]\w{0,40})\s{0,4}=\s{0,4})?(\"(?:[^\"\\]|\\.){0,4096}\"|'(?:[^'\\]|\\.){0,4096}'"
     r"|(?:\[[^\[\]]{0,256}\]|\[\[[^\[\]]{0,256}\]\]|\([^()]{0,256}\))|[^,()\[\]\"'=]{1,256})\s{0,8}(,|\)|\Z)",
     re.DOTALL,
 )
 _MAX_ARGUMENTS = 16
+# r"\n"
 _ESCAPED = re.compile(r"\\([nt\"'\\])")
 _ESCAPES = {"n": "\n", "t": "\t"}
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from swift_grpo_ext.rewards.reading.action_space import (
     BUTTONS,
+    CLICKS,
     DIRECTIONS,
     EMPTY_TEXTS,
     KINDS,
@@ -24,7 +25,9 @@ from swift_grpo_ext.rewards.reading.json_text import Json, values_in
 from swift_grpo_ext.rewards.reading.region import OrderOf, Region, as_corners
 from swift_grpo_ext.rewards.reading.tool_calls import tool_calls
 
+# "action: click"
 _LINE = re.compile(r"(?:^|\t|\n)\s{0,8}[-*]?\s{0,4}([A-Za-z_]{1,24})\s{0,4}[:：][ \t]{0,8}([^\t\n]{1,512})")
+# "long press"
 _VERB = re.compile(
     "|".join(
         rf"(?<![A-Za-z_</]){word.replace('_', '[ _]')}(?![A-Za-z_])" if word.isascii() else word
@@ -42,10 +45,13 @@ _TEXT_OF = {
 }
 MAX_WORDS = 4_000  # characters at the end of an answer in which an action in words is looked for
 LONG_PRESS = 500  # milliseconds
+# "Thought: the button"
 _THOUGHT = re.compile(
     r"(?:\A|\n)\s{0,4}(?:thoughts?|thinking|reason(?:ing)?|思考)\s?[:：][^\n]*", re.IGNORECASE
 )
+# "Action: "
 _ACTED = re.compile(r"(?:\A|\n|[.!?。]\s)\s{0,4}(?:actions?|动作)\s?[:：]", re.IGNORECASE)
+# "[hello]"
 _BRACKETED = re.compile(r"\s{0,4}[\[\"'“「]([^\[\]\"'”」\n]{1,512})[\]\"'”」]")
 
 # "click(80, 95)?"
@@ -108,83 +114,73 @@ def action_of(value: Mapping[str, Json], order_of: OrderOf = as_corners) -> Acti
     if word_of(str(given.get("action", ""))) not in KINDS:
         given = _named_by_key(value) or given
     name = given.get("action")
-    place, end = _ends(given, order_of)
-    if not isinstance(name, str):
-        return Action("click", place, unknown=given.get("unknown", ())) if place and name is None else None
-    kind, said = KINDS.get(word_of(name), (word_of(name), ""))
-    return _completed(kind, said, given, place, end)
+    if isinstance(name, str):
+        return _completed(*KINDS.get(word_of(name), (word_of(name), "")), given, *_ends(given, order_of))
+    place, _ = _ends(given, order_of)
+    return Action("click", place, unknown=given.get("unknown", ())) if place and name is None else None
 
 
 def _by_role(value: Mapping[str, Any]) -> dict[str, Any]:
     """The values that a mapping gives, by what they hold; of several for one, the first."""
-    found: dict[str, Any] = {}
+    given: dict[str, Any] = {}
     unknown = []
     for key, inner in value.items():
-        if inner is None or (isinstance(inner, (str, list, tuple, dict)) and not inner):
+        if inner in (None, "", [], (), {}):
             continue
-        if not (role := argument_of(str(key))):
+        role = argument_of(str(key))
+        if not role:
             unknown.append(str(key)[:40])
-        elif role == "action" and "action" in found and isinstance(inner, str):
-            # {"type": "function", "name": "click"}, {"action": "type", "name": "x"}: which one is
-            if word_of(str(found["action"])) not in KINDS and word_of(inner) in KINDS:
-                found["action"] = inner
-        elif role == "place" and role in found and str(key).casefold().startswith(("start", "from")):
-            found |= {"place": inner, "end": found["place"]}
-        elif role == "place" and any(str(one).casefold().startswith(("start_c", "start_p")) for one in value):
-            found.setdefault("end" if role in found else role, inner)
+        elif role == "action" and word_of(str(given.get(role, ""))) not in KINDS:
+            given[role] = inner  # {"type": "function", "name": "click"}: the one that is an action
         else:
-            found.setdefault(role, inner)
-    return found | ({"unknown": tuple(unknown)} if unknown else {})
+            given.setdefault(role, inner)
+    if "start" in given:
+        given = {"end": given.get("place"), **given, "place": given["start"]}
+    if isinstance(path := given.get("path"), list):
+        given |= {"place": path[0], "end": path[-1]}
+    return given | ({"unknown": tuple(unknown)} if unknown else {})
 
 
 def _named_by_key(value: Mapping[str, Json]) -> dict[str, Json]:
     """``{"TYPE": "text"}``, ``{"POINT": [1, 2], "to": "down"}``: the key is the action."""
     for key, inner in value.items():
-        word = word_of(str(key))
-        if str(key).isupper() and word in KINDS:
-            kind = KINDS[word][0]
-            rest = _by_role({other: held for other, held in value.items() if other != key})
-            role = {"key": "key", "open_app": "app"}.get(kind, "text")
-            role = "place" if isinstance(inner, (list, tuple)) else role
-            given = {"action": "swipe" if "to" in rest and role == "place" else word, role: inner}
-            pressed = rest.get("seconds")  # AgentCPM-GUI: milliseconds that a point is pressed for
-            if kind == "click" and isinstance(pressed, (int, float)) and pressed >= LONG_PRESS:
-                given["action"] = "long_press"
-            return rest | given
+        if not str(key).isupper() or (word := word_of(str(key))) not in KINDS:
+            continue
+        given = _by_role({other: held for other, held in value.items() if other != key})
+        role = "place" if isinstance(inner, (list, tuple)) else "text"
+        pressed = given.get("seconds")  # AgentCPM-GUI: milliseconds that a point is pressed for
+        if role == "place" and "to" in given:
+            word = "swipe"
+        elif role == "place" and isinstance(pressed, (int, float)) and pressed >= LONG_PRESS:
+            word = "long_press"
+        return given | {"action": word, role: inner}
     return {}
 
 
 def _ends(given: Mapping[str, Any], order_of: OrderOf) -> tuple[Region | None, Region | None]:
     """Where the action is or starts, and where it ends; None if nowhere, or at several places."""
-    path = given.get("path")
-    path = list(path) if isinstance(path, (list, tuple)) else []
-    first = [*path[:1], given.get("place"), {"x": given.get("x"), "y": given.get("y")}]
-    last = [*path[1:][-1:], given.get("end"), given.get("to"), {"x": given.get("x2"), "y": given.get("y2")}]
-    start = _one(next(place for place in first if place is not None), order_of)
-    held = (place for place in last if place is not None and not isinstance(place, (int, float)))
-    return start, next(filter(None, (_one(place, order_of) for place in held)), None)
+    start = given.get("place") or {"x": given.get("x"), "y": given.get("y")}
+    ends = (given.get("end"), given.get("to"), {"x": given.get("x2"), "y": given.get("y2")})
+    return _one(start, order_of), next(filter(None, (_one(end, order_of) for end in ends)), None)
 
 
 def _one(value: Json, order_of: OrderOf) -> Region | None:
+    """The only place of a text, a list or a mapping."""
     if isinstance(value, str):
-        found = parse_regions(value, "both", order_of)
+        regions = parse_regions(value, "both", order_of)
     else:
         place: Any = value if isinstance(value, Mapping) else {"box": value}
-        found = regions_in(place, "both", order_of)
-    return found[0] if len(found) == 1 else None
+        regions = regions_in(place, "both", order_of)
+    return regions[0] if len(regions) == 1 else None
 
 
 def _completed(
     kind: str, said: str, given: Mapping[str, Any], place: Region | None, end: Region | None
 ) -> Action:
-    button = str(given.get("button", "")).casefold()
-    times = given.get("times", given.get("amount_up"))
-    if kind == "click" and times in (2, 3):
-        kind = "double_click" if times == 2 else "triple_click"
-    if kind == "click" and button in BUTTONS:
-        kind = BUTTONS[button]
-    if kind == "click" and end is not None:
-        kind = "drag"
+    if kind == "click":
+        times = str(given.get("times", given.get("amount_up")))
+        button = str(given.get("button", "")).casefold()
+        kind = "drag" if end else CLICKS.get(times) or BUTTONS.get(button, kind)
     if kind in ("scroll", "hscroll", "swipe"):
         text = said or _direction(kind, given)
         kind = "scroll" if kind == "hscroll" else kind
@@ -207,29 +203,28 @@ def _direction(kind: str, given: Mapping[str, Any]) -> str:
     texts = (given.get(role) for role in ("direction", "to", "text"))
     if named := next(filter(None, (direction_of(text) for text in texts if isinstance(text, str))), ""):
         return named
-    signs = {"amount_up": "up down", "amount_down": "down up", "amount_right": "right left"}
+    amounts = {"amount_up": "up down", "amount_down": "down up", "amount_right": "right left"}
     if kind == "hscroll":
-        signs["amount_up"] = "right left"
-    for role, words in signs.items():
+        amounts["amount_up"] = "right left"
+    for role, words in amounts.items():
         amount = given.get(role)
-        if isinstance(amount, (int, float)) and not isinstance(amount, bool) and amount:
+        if isinstance(amount, (int, float)) and amount:
             return words.split()[amount < 0]
-    size = given.get("size")
-    return "down" if isinstance(size, (int, float)) and size < 0 else ""
+    return ""
 
 
 def _in_words(body: str, order_of: OrderOf) -> Action | None:
     """``CLICK <point>[[1, 2]]</point>``, ``TYPE [hello]``, ``scroll down``, a bare place."""
     regions = [replace(region, label="") for region in stated_regions(body, "both", order_of)]
-    found = list(_VERB.finditer(body))
-    verbs = [verb for verb in found if not _is_denied(body, verb.start())]
+    named = list(_VERB.finditer(body))
+    verbs = [verb for verb in named if not _is_denied(body, verb.start())]
     if not verbs:
-        return Action("click", regions[0]) if len(regions) == 1 and not found else None
-    number = re.search(r"\d", body)
+        return Action("click", regions[0]) if len(regions) == 1 and not named else None
+    number = re.search(r"\d|\Z", body)
     before = [verb for verb in verbs if number and verb.start() < number.start()]
     verb = (before if before and len(regions) == 1 else verbs)[-1]
     rest = body[verb.end() :]
-    kind, said = KINDS.get(word_of(verb[0].lower()), ("click", ""))
+    kind, said = KINDS[word_of(verb[0])]
     moves = len(regions) == 2 and kind in ("scroll", "swipe", "drag")
     place, end = regions if moves else (regions[0] if len(regions) == 1 else None, None)
     given: dict[str, Json] = {}
@@ -239,5 +234,4 @@ def _in_words(body: str, order_of: OrderOf) -> Action | None:
     elif kind in ("type", "select", "open_app", "key", "answer"):
         quoted = _BRACKETED.match(rest) or _BRACKETED.search(rest)
         given["text"] = quoted[1] if quoted else rest.strip(" :：.。\n")[:512]
-        place = place if kind in ("type", "select") else None
     return _completed(kind, said, given, place, end)

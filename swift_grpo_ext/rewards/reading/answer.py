@@ -27,10 +27,12 @@ MAX_LEAD = 120  # characters of a sentence before what it says
 MAX_ANSWER_CHARS = 32_768  # a longer answer counts as none: no task needs it, and costs stay bounded
 
 _MARKS = {pair: tuple(re.compile(re.escape(mark), re.I) for mark in pair) for pair in (*BLOCKS, *THINKING)}
+# "<|im_end|>"
 _END = re.compile(rf"(?:\s{{0,9}}(?:{'|'.join(map(re.escape, DIALECTS.ends))}))+\Z")
 _INVISIBLE = dict.fromkeys(
     map(ord, "\u00ad\u200b\u200c\u200d\u200e\u200f\u2060\u2061\u2062\u2063\u2064\ufeff")
 )
+# r"\boxed{"
 _BOX = re.compile(r"\\(?:boxed|fbox)\s{0,2}\{")
 KEYS = (
     "final_answer",
@@ -44,7 +46,9 @@ KEYS = (
     "response",
     "value",
 )
+# r"\text{"
 _COMMAND = re.compile(r"\\(?:text|textbf|textit|textrm|mathrm|mathbf|mathsf|boldsymbol|bf)\s?\{")
+# "**12**"
 _MARKED = re.compile(r"\*\*([^*\n]{1,400})\*\*|[\"“「『]([^\"“”「」『』\n]{1,400})[\"”」』]")
 # "The date is 12 March.", "Signed by: Dr. Jane Smith": a short sentence that ends in what it says
 _SENTENCE = re.compile(

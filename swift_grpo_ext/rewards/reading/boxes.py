@@ -13,9 +13,11 @@ from swift_grpo_ext.rewards.reading.region import OrderOf, Region, as_corners, r
 
 MAX_REGIONS = 300  # an answer with more objects counts as none
 
+# "<ref>a dog</ref>"
 _REF = re.compile(
     r"<(?:ref|p|phrase|\|object_ref_start\||\|ref\|)>([^<>]{1,256})<(?:/|\|object_ref_end\|>|\|/ref\|>)"
 )
+# "[]"
 _EMPTY = re.compile(
     r"(?:\[\s{0,8}\]|\{\s{0,8}\}|null|none|nil|nothing|empty|absent|n/?a)\W{0,8}", re.IGNORECASE
 )
@@ -23,12 +25,15 @@ _EMPTY = re.compile(
 _SOMETHING = re.compile(
     r"\b(?:not|n['’]t|without) (?:nothing|none|empty|nil|null|absent)\b|不是没有|并非没有"
 )
+# ": []"
 _EMPTY_FIELD = re.compile(r":\s{0,4}(?:\[\s{0,4}\]|null|none)", re.IGNORECASE)
+# "no dog"
 _NEGATED = re.compile(
     r"\b(?:no|none|nothing|not|cannot|can['’]?t|isn['’]?t|aren['’]?t|doesn['’]?t|don['’]?t|couldn['’]?t|neither"
     r"|without|absent|unable)\b|[没无未]|不存在|不在|找不到|看不到|ありません|いません|없",
     re.IGNORECASE,
 )
+# "not at [10, 20, 30, 40]"
 _DENIED_PLACE = re.compile(
     r"(?:\b(?:not|never|nothing|nobody|no(?! doubt)|(?:any(?:where|thing)?|everywhere|nowhere) but"
     r"|except|other than)\b"

@@ -10,21 +10,30 @@ from swift_grpo_ext.rewards.reading.words import PLACES, by_word
 
 MAX_LABEL = 160  # characters before a place that are looked at
 
+# "<box>": no part of a label
 _TAGS = re.compile(r"<[^<>]{0,64}>?|^[a-z_|]{1,16}\|?>|\*\*|`|\|")
+# "1. ": before a label in a list
 _ITEM = re.compile(r"^[\s\-*•#>–—,;.。、]*(?:\(?\d{1,3}[.):、]\s*)?[\s\-*•]*")
+# "and ": before a label
 _CONJUNCTION = re.compile(r"^(?:and|和|与|以及|;|,)\s*", re.IGNORECASE)
+# "there is a "
 _FIRST = re.compile(r"^(?:(?:there (?:is|are)|i (?:see|found|detect)|the|an?|one)\s+)+", re.IGNORECASE)
+# " is located at"
 _LAST = re.compile(
     r"(?:[\s:：=,\-–—>([]+|\b(?:is|are|was|located|found|detected|positioned|at|in|on|with|its|the|of|an?|bounding"
     r"|box(?:es)?|bbox(?:_2d)?|box_2d|coordinates?|position|location|region|area)|['’]s|是|为|在|位于|的|坐标|位置|边界框|检测框)$",
     re.IGNORECASE,
 )
+# "x1=\"1\" alt=\"cat\""
 _ALT = re.compile(r"[^<>]{0,160}\balt=[\"']([^\"'<>]{1,160})[\"']")
+# ". ": after which a label begins
 _SENTENCE = re.compile(r"[.。!?！？]\s|[{}\[\]()\\$]")
+# "final answer"
 _NO_LABEL = re.compile(
     r"(?:final )?answer|from|(?:top|upper)[- ]left(?: corner)?|左上角?|with confidence.*|box_end|答案|the",
     re.IGNORECASE,
 )
+# " black cat": a label behind its place
 _AFTER = re.compile(r"[^\n;\[(<]{0,160}")
 
 
@@ -65,21 +74,31 @@ _OPEN = r"[\[(>]\s{0,8}"
 _CLOSE = r"(?:px)?\s{0,8}[\])<]"
 _TWO = rf"({_NUMBER}){_COMMA}({_NUMBER})"
 _FOUR = rf"{_TWO}{_COMMA}{_TWO}"
+# "240, 160"
 _BARE_POINT = re.compile(_TWO)
+# "[10, 20, 30, 40]"
 _FOURS = re.compile(f"{_OPEN}{_FOUR}{_CLOSE}")
+# "(10, 20)"
 _PAIRS = re.compile(f"{_OPEN}{_TWO}{_CLOSE}")
+# "(10, 20)"
 _BRACKETS = re.compile(f"{_FOURS.pattern}|{_PAIRS.pattern}")
+# "10, 20, 30, 40"
 _RUN = re.compile(rf"(?<![\w.]){_NUMBER}(?:{_COMMA}{_NUMBER}){{1,15}}(?![\w.]*\d)")
+# "-1.5"
 _EACH = re.compile(_NUMBER)
 
+# "<loc0256><loc0768>"
 _BINS = re.compile(r"(?:<\|?(?:loc|bin|coord|[xy])?_?\d{1,4}\|?>\s{0,2}){2,}")
+# "<loc0256>"
 _BIN = re.compile(r"<\|?(loc(?=\d{4}>))?\D{0,6}(\d{1,4})")
 _PALIGEMMA = (1, 0, 3, 2)  # its <loc0123> tokens write y before x
 
+# " to ": between two corners
 _BETWEEN_CORNERS = re.compile(r"\W{0,12}(?:to|and|through|至|到|和|与)?\W{0,12}", re.IGNORECASE)
+# " -> ": between two corners, where points may be listed
 _AS_ONE_BOX = re.compile(r",?|\s{0,4}(?:to|至|到|-|–|→|->)\s{0,4}", re.IGNORECASE)
+# ", ": between two places of one name
 _LISTED = re.compile(r"[ \t]{0,4}(?:[,;，、]|\band\b|和){1,2}[ \t]{0,4}(?:and )?")
-_LAST_CORNER = re.compile(r"bottom|lower|右下|\bbr\b|\bend", re.IGNORECASE)
 
 NAMES = by_word(PLACES.coordinates)  # names of one coordinate, and what each means
 
@@ -88,12 +107,15 @@ BOX_SHAPES = tuple(tuple(shape.split()) for shape in _SHAPES.split(", "))
 POINT_SHAPES = (("x", "y"), ("cx", "cy"), ("x1", "y1"), ("x2", "y2"))
 
 _EDGE = r"[\"'*`]{0,3}(?:\s{0,3}(?:coordinate|edge|value))?\s{0,4}(?:[=:>为是]|is\b|at\b)[\"'*`\s]{0,5}"
+# "x_min: 10"
 _NAMED = re.compile(
     rf"(?<![A-Za-z0-9])({'|'.join(sorted(NAMES, key=len, reverse=True))}){_EDGE}({_NUMBER})", re.IGNORECASE
 )
+# "x1=\"10\" y1=\"20\""
 _NUMBERED = re.compile(
     rf"\bx(\d{{0,3}}){_EDGE}({_NUMBER})[\"']?\s{{0,4}},?\s{{0,4}}y\1{_EDGE}({_NUMBER})", re.IGNORECASE
 )
+# "<points "
 _POINT_TAG = re.compile(r"<points?\s")
 
 
@@ -118,7 +140,7 @@ def written_out(text: str, kind: Kind) -> list[Written]:
         or _named_boxes(plain, kind)
         or _brackets(plain, kind)
         or _named_points(plain, kind)
-        or ([] if kind == "point" else _runs_of_four(plain))
+        or _runs_of_four(plain)
     )
     named: list[Written] = []
     behind = False
@@ -204,8 +226,8 @@ def _brackets(text: str, kind: Kind) -> list[Written]:
     if kind == "box":
         boxes = [one for one in joined if len(one.numbers) == 4]
         return boxes or ([_joined(*pairs)] if len(pairs) == 2 else [])
-    # Pairs that are not all corners of boxes are points: [(1,2), (3,4), (5,6)].
     fours = [one for one in found if len(one.numbers) == 4]
+    # Pairs that are not all corners of boxes are points: [(1,2), (3,4), (5,6)].
     return fours or (found if pairs else joined)
 
 
@@ -213,12 +235,10 @@ def _join_corners(text: str, found: list[Written], between: re.Pattern[str]) -> 
     joined: list[Written] = []
     waiting: Written | None = None
     for one in found:
-        if waiting and len(one.numbers) == 2:
-            gap = text[waiting.end : one.start]
-            if between.fullmatch(gap) or (len(gap) < 64 and _LAST_CORNER.search(gap)):
-                joined[-1] = _joined(waiting, one)
-                waiting = None
-                continue
+        if waiting and len(one.numbers) == 2 and between.fullmatch(text, waiting.end, one.start):
+            joined[-1] = _joined(waiting, one)
+            waiting = None
+            continue
         joined.append(one)
         waiting = one if len(one.numbers) == 2 else None
     return joined

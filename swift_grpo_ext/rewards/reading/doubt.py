@@ -2,7 +2,7 @@
 
 import re
 
-from swift_grpo_ext.rewards.reading.statement import UNSURE
+from swift_grpo_ext.rewards.reading.statement import UNSURE, taken_back
 
 MAX_PROSE = 4_000
 # Each pattern has an example of what it matches above it, which a test runs.
@@ -117,9 +117,14 @@ def without_refusals(text: str) -> str:
     return _REFUSING.sub(" ", text)
 
 
-def asserted(text: str) -> str:
-    """The text without questions, suppositions, hearsay and refusals in its last `MAX_PROSE` characters."""
-    return text[:-MAX_PROSE] + without_refusals(without_questions(text[-MAX_PROSE:]))
+def asserted(text: str, refusals: bool = False) -> str:
+    """What a text says last and for itself: neither asks nor supposes, nor heard, nor (unless kept) refuses.
+
+    Of a long text the last `MAX_PROSE` characters are looked at.
+    """
+    text = taken_back(text)[0]
+    said = without_questions(text[-MAX_PROSE:])
+    return text[:-MAX_PROSE] + (said if refusals else without_refusals(said))
 
 
 def requests_input(text: str) -> bool:

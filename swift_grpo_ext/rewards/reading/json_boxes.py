@@ -114,8 +114,6 @@ def _numbers(value: Json, lengths: tuple[int, ...]) -> list[float] | None:
     """The items of a list of such a length, if all are numbers, or texts of numbers: ``["10", "20"]``."""
     if not isinstance(value, (list, tuple)) or len(value) not in lengths:
         return None
-    if len({isinstance(item, str) for item in value}) == 2:
-        return None
     numbers = [number for item in value if (number := _number(item)) is not None]
     return numbers if len(numbers) == len(value) else None
 
@@ -199,11 +197,9 @@ def _place(value: Json, key: str, order_of: OrderOf) -> Region | None:
 
 
 def _place_in_text(text: str, key: str, order_of: OrderOf) -> Region | None:
-    """The only box, or the only point, of a text such as ``"10, 20, 30, 40"``; two points are corners."""
+    """The only box, or the only point, of a text such as ``"10, 20, 30, 40"``."""
     written = written_out(text.strip(), "both")
     boxes = [place for place in written if len(place.numbers) == 4]
-    if len(written) == 2 and not boxes and "point" not in key:
-        return region_of_numbers((*written[0].numbers, *written[1].numbers), named=True)
     places = boxes or written
     if len(places) != 1 or ("box" in key and len(places[0].numbers) == 2):
         return None

@@ -11,12 +11,15 @@ from typing import TypeAlias, TypeVar
 Json: TypeAlias = "bool | int | float | str | Sequence[Json] | Mapping[str, Json] | None"
 _T = TypeVar("_T")
 
+# "{\"x\": 1}"
 _FLAT = re.compile(r"\{[^{}:]{1,256}:[^{}]{0,1024}\}")
 
 
+# "["
 _OPENING = re.compile(r"[\[{]")
 
 
+# "{x: of {x: 1}"
 _BARE_KEY = re.compile(r"([{,]\s{0,8})([A-Za-z_]\w{0,40})(?=\s{0,8}:)")
 
 

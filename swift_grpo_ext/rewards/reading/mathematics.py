@@ -16,18 +16,26 @@ from swift_grpo_ext.rewards.reading.words import WRITING
 MAX_WORDS = 60  # characters of an answer without a digit whose numbers in words are read
 _SIGNS = str.maketrans(WRITING.latex)
 _RAISED = {ord(sign): plain for sign, plain in zip("⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺ⁿ", "0123456789-+n", strict=True)}
+# "²"
 _RAISED_RUN = re.compile(r"[⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺ⁿ]{1,8}")
+# "√2"
 _ROOT = re.compile(
     r"√\s?(?:\(([^()]{1,64})\)|\{([^{}]{1,64})\}|(\d{1,12}|[a-z]))"
     r"|(?<![A-Za-z\\])sqrt\s?[({]([^(){}]{1,64})[)}]"
 )
+# "pi"
 _PI = re.compile(r"(?<![A-Za-z\\])pi\b")
+# " or "
 _LIST_WORD = re.compile(
     r"\s*(?:\\text\s?\{\s?(?:or|and)\s?\}|(?<![A-Za-z\\])(?:or|and)(?![A-Za-z])|或者?|和|以及)\s*"
 )
+# r"\mathbf{x}"
 _STYLED = re.compile(r"\\(?:mathbf|boldsymbol|bm|mathit|bf)\s?\{([^{}]{1,200})\}")
+# ", ,"
 _COMMAS = re.compile(r"(?:\s*,\s*){2,}")
+# "x_1 = 2"
 _ASSIGNED = re.compile(r"\s*([a-zA-Z])(?:_\{?\d\}?)?\s*=(?!=)\s*(.+?)\s*\Z", re.DOTALL)
+# "12 cm"
 _UNIT = re.compile(
     r"(?:(?<=[\d})])|(?<=\\pi ))\s?(?:square |cubic |sq\.? )?(?:mm|cm|dm|km|kg|mg|ml|units?|degrees?"
     r"|inch(?:es)?|feet|ft|meters?|metres?|miles?|hours?|minutes?|seconds?|dollars?|cents?|years?|days?"
@@ -35,30 +43,44 @@ _UNIT = re.compile(
     r"|(?<=\\pi ))\s?[\u4e00-\u9fff]{1,8}\s*\Z",
     re.IGNORECASE,
 )
+# "the"
 _WORDS = re.compile(
     r"(?<![A-Za-z\\])(?:[A-Za-z]{3}|(?i:is|so|it|we|to|of|in|at|by|be|an)\b)"
     r"|[\u3040-\u30ff\u4e00-\u9fff\uac00-\ud7af]"
 )
+# r"\frac"
 _COMMAND = re.compile(r"\\[A-Za-z]{1,20}|\{[a-z]{3,10}\}|\\text\s?\{[^{}]{0,40}\}")
+# "n/a"
 _NOTHING = re.compile(r"\A[\s{}()\[\]?=.\-]*\Z|\A\s*[Nn]/[Aa]\s*\Z")
+# "$x^2$"
 _SPAN = re.compile(
     r"\$\$(.{1,400}?)\$\$|\$([^$]{1,400})\$|\\\((.{1,400}?)\\\)|\\\[(.{1,400}?)\\\]", re.DOTALL
 )
+# "**12**"
 _BOLD = re.compile(r"\*\*([^*\n]{1,200})\*\*")
+# "equals"
 _COPULA = re.compile(r"\b(?:is|are|be|equals?|gives?|get|at|was)\b:?|[:：是为]|等于")
+# ". ": at the end
 _SENTENCE = re.compile(
     r"(?<!i\.e)\.(?=\s|\Z)|[。;；\n]|,? (?:because|since|which"
     r"|as)\b|（|\s\((?=or|about|approx)"
 )
+# " and ": between two boxes
 _BETWEEN_BOXES = re.compile(
     r"(?:[\s$.,，、;&]|\\[()\[\]]|\\q?quad|\\[,;:! ]|\\text\s?\{[^{}]{0,24}\}|and\b|or\b|[和或及]"
     r"|[A-Za-z]_?\{?\d?\}?\s{0,2}=){0,16}\Z"
 )
+# "[45]."
 _BRACKETED = re.compile(r"(?<!\\left)(?<!\\)\[([^\[\],]{1,200})(?<!\\right)\][\s.]{0,4}\Z")
+# " and also "
 _FEW_WORDS = re.compile(r"[^.\n\\]{0,24}(?:\band\b|\bor\b|[,;])[^.\n\\]{0,24}\Z")
+# "5 m²"
 _METRES = re.compile(r"(?<=\d)\s?m[²³]")
+# "12 000"
 _GROUPED = re.compile(r"(?<![\d.,])\d{1,3}(?:(?:\\,|[ \u00a0\u202f])\d{3})+(?![\d ])")
+# "5e3"
 _EXPONENT = re.compile(r"(?<=\d)[eE]([-+]?\d{1,3})(?![\w.])")
+# "-1,200.5"
 _ONE_NUMBER = re.compile(r"(?<![A-Za-z0-9_.])[-−]?\d+(?:[.,]\d+)*(?:/\d+)?\\?%?")
 
 
@@ -194,8 +216,11 @@ _REJECTED = re.compile(
 )
 # r"\neq 12"
 _UNEQUAL = re.compile(r"\\neq?\b|\\not\s?=|≠|!=|\A(?:[$\s]|\\boxed\{)*(?:[<>]|\\[gl]eq?\b)")
+# " is wrong"
 _WRONG = re.compile(r"[\s$*]{0,3}(?:is|was) (?:not|wrong|incorrect)\b")
+# r"\frac"
 _OPERATORS = re.compile(r"\\(?:[dt]?frac|sqrt|times|cdot|pi|left|right|div|pm|circ)(?![A-Za-z])")
+# "="
 _EQUALS = re.compile(r"(?<![<>!\\])=(?!=)")
 
 

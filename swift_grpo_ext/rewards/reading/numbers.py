@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from swift_grpo_ext.rewards.reading.doubt import NEGATED
+from swift_grpo_ext.rewards.reading.answer import short_answer
+from swift_grpo_ext.rewards.reading.doubt import NEGATED, asserted
 from swift_grpo_ext.rewards.reading.number_forms import in_one_form
-from swift_grpo_ext.rewards.reading.statement import after_label, without_asides
+from swift_grpo_ext.rewards.reading.statement import after_label, first_line, without_asides
 from swift_grpo_ext.rewards.reading.units import NO_UNIT, Unit, find_unit, per, raised
 from swift_grpo_ext.rewards.reading.words import QUANTITIES, by_word
 
@@ -193,6 +194,11 @@ def _adds_to(whole: Quantity, part: Quantity) -> bool:
     other = part.unit
     same = one.dimension == other.dimension in ("time", "length", "mass", "angle")
     return same and other.factor < one.factor and 0 <= part.value < one.factor and whole.written >= 0
+
+
+def stated_number(completion: str) -> Quantity | None:
+    """The number that a completion states; None if it states none, denies it or leaves it open."""
+    return stated_quantity(first_line(asserted(short_answer(completion, fold=False) or "")), (CONCLUDED,))
 
 
 def stated_quantity(text: str, first: Sequence[Place] = (), never: Sequence[Place] = ()) -> Quantity | None:

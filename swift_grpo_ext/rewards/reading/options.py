@@ -3,31 +3,41 @@
 import re
 import string
 
-from swift_grpo_ext.rewards.reading.answer import normalise_short
-from swift_grpo_ext.rewards.reading.doubt import is_denied, refuses, without_questions, without_refusals
-from swift_grpo_ext.rewards.reading.statement import LABEL, Statement, last_statement, taken_back
+from swift_grpo_ext.rewards.reading.answer import normalise_short, short_answer
+from swift_grpo_ext.rewards.reading.doubt import asserted, is_denied, refuses
+from swift_grpo_ext.rewards.reading.statement import LABEL, Statement, last_statement
+from swift_grpo_ext.rewards.reading.words import OPTIONS, by_word
 
 Options = dict[str, str]
 Letters = frozenset[str]
 
 _LETTER = r"[(\[{]?([A-Za-z])[)\]}]?[.:。]?"
+# "(B)."
 _ALONE = re.compile(_LETTER + r"\Z")
+# "B. a dog"
 LEADING = re.compile(
     r"(?:(?i:option|choice)\s)?(?:[(\[{]([A-Za-z])[)\]}]|([A-Z])(?:[).:、]|\s{1,4}[-–—]\s))[.:]?\s{0,8}(?=\S)(?![A-Z]\.)"
 )
+# "(B)"
 _MARK = re.compile(r"(?:[(\[{]([A-Za-z])[)\]}]|(?<![^\W_])([A-Z])[).:、])")
+# "A, C and D"
 _SEVERAL = re.compile(
     rf"{_LETTER}(?:\s{{0,4}}(?:,|;|/|&|、|\band\b|\bor\b|和|与|或|及|\s)\s{{0,4}}{_LETTER}){{1,25}}\Z"
 )
+# "B"
 _SINGLE = re.compile(r"(?<![A-Za-z0-9])[A-Za-z](?![A-Za-z0-9])")
+# "'B'"
 _QUOTED = re.compile(r"[\"']([A-Za-z])[\"']")
+# "ABD"
 _RUN = re.compile(r"[A-Z]{2,26}\Z")
+# "because"
 _EXPLAINED = re.compile(
     r"\b(?:because|since|as|for|due|given|and|but|while|which|where|not|rather|unlike|would|is|are|in)\b"
     r"|因为|而不是|不是|由于",
     re.IGNORECASE,
 )
 
+# "I choose"
 _CHOSEN = re.compile(
     rf"{LABEL}|\b(?:option|choice)(?: is\b| would be\b| should be\b|:)"
     r"|\b(?:choose|select|pick|chose|go(?:ing)? with|choosing|selecting|opt for)\b"
@@ -35,6 +45,7 @@ _CHOSEN = re.compile(
     r"|[选選][项項][:：]|선택[은:]|\b(?:leaves|leaving|left with|remains)\b",
     re.IGNORECASE,
 )
+# " clearly option "
 _BEFORE_LETTER = re.compile(
     r"(?:[\s:：*_`$\"'“‘「『【({\[\\]|text\{"
     r"|(?:the |an? )?(?:correct |right )?(?:option|choice|letter|answer)\b(?: is\b)?"
@@ -48,7 +59,12 @@ _NEXT = (
     r"|choice )?[A-Z](?![A-Za-z0-9_'’])(?!\W{0,4}(?:is|was|would|are|does|has|shows?|can|could|in)\b"
     r"|[\s)]{0,3}(?:是|不|错|更))"
 )
+# "A and C"
 _LETTERS = re.compile(rf"([A-Z]{{1,26}}|[a-z])(?![A-Za-z0-9_]|['’][a-z])((?:{_NEXT}){{0,25}})")
+# "A dog": the letter is an article
+_IS_ARTICLE = re.compile(
+    r"[Aa]\s(?!(?:because|since|as|for|due|given|and|but|while|which|where|not|rather|unlike|would|is|are|in)\b)[a-z]"
+)
 # "rather than "
 _REJECTING = re.compile(
     r"(?:\b(?:rather than|instead of|unlike|besides|aside from|other than|apart from|except(?: for)?"
@@ -105,6 +121,7 @@ _TYPED = (
     (re.compile(r"\$|\\[()\[\],;!]"), ""),
     (re.compile(r"(?<=\d)\s(?=(?:[cdmnuk]?m|[mk]?g|ml|l|s|min|h|[°%])(?![a-z]))", re.IGNORECASE), ""),
 )
+# "B is correct"
 _IS_RIGHT = re.compile(
     r"(?<![A-Za-z0-9'’])(?<!\bor )(?:[选選][项項])?([A-Z])[)\]*.\s]{0,4}(?:[选選][项項])?(?:(?:is"
     r"|must be|would be"
@@ -114,6 +131,7 @@ _IS_RIGHT = re.compile(
     r"|が|가)?(?:正确|正確|正解|对的|정답)|[:：–—-]\W{0,4}(?:correct|right|true|yes|对)(?![A-Za-z])|\W{0,4}[✓✔✅√])"
     r"|(?:(?<=\n)|\A)\W{0,4}([A-Z])[.):][^\n]{1,80}\W\s?(?:correct|right|true|yes|[✓✔✅√对])\W{0,4}(?=\n|\Z)"
 )
+# "so it must be B."
 _CLOSING = re.compile(
     r"(?:\b(?:so|thus|therefore|hence|then|it's|it is|is|be|makes? it|points? to)|所以|因此|故|即|→|=>"
     r"|=)[\s,，:：]{0,4}(?:it is "
@@ -121,6 +139,7 @@ _CLOSING = re.compile(
     r" )?[\s(\[*\"'“]{0,4}([A-Za-z])[\s)\]*\"'”.。!]{0,6}\Z",
     re.IGNORECASE,
 )
+# "B, because"
 _OPENING = re.compile(
     r"\W{0,4}([A-Z])[\s)\]*]{0,4}(?:[,，;!](?!\s{0,2}(?:but |and |or )?(?:also |perhaps |maybe "
     r"|possibly )?\(?[A-Z]\b(?! is| are|"
@@ -128,6 +147,7 @@ _OPENING = re.compile(
     r"|since|as|for|due"
     r"|given)\b|因为|[。](?=.))"
 )
+# "B"
 _CAPITAL = re.compile(
     r"(?<![A-Za-z0-9_'’.])([B-HJ-Z](?!\s+or\s+not)|A(?!\s(?!and\b|or\b)[a-z]))(?![A-Za-z0-9_'’]"
     r"|\.[A-Za-z0-9])"
@@ -138,7 +158,17 @@ _CAPITAL = re.compile(
 _WORD = re.compile(r"[a-z0-9]{2,24}")
 # "is not"
 _DENYING = re.compile(r"\b(?:not?|neither|nor|none|never|cannot|without)\b|n['’]t\b", re.IGNORECASE)
+# "the dog"
 _ARTICLE = re.compile(r"\A(?:an?|the) (?!and\b|or\b)(?=\w{3})")
+
+_PLACES = by_word(OPTIONS.places)
+# "the second option"
+_COUNTED = re.compile(
+    r"\b(?:(first|second|third|fourth|fifth) (?:option|choice|answer)"
+    r"|(?:option|choice) ([1-5]|one|two|three|four|five)(?!\.\d))\b|第([一二三四五])[个個]?[选選][项項]"
+    r"|(?:(?<=\bis )|(?<=\bchoose )|(?<=\bpick )|\A)the (first|second|third|fourth|fifth) one(?=[.!]?\Z)",
+    re.IGNORECASE,
+)
 
 
 def plain(text: str) -> str:
@@ -147,18 +177,29 @@ def plain(text: str) -> str:
     return _ARTICLE.sub("", bare)
 
 
-def parse_choice(text: str, options: Options, plainly: bool = False) -> Letters:
-    """The letters that the first reading finds, a gold's `plainly`; empty if none, or contradictory."""
+def stated_options(completion: str, options: Options) -> Letters:
+    """The letters of the options that a completion chooses; empty if it chooses none."""
+    text = short_answer(completion)
+    if text and not any(option[:1].isdigit() or option.endswith(" one") for option in options.values()):
+        text = _COUNTED.sub(_as_letter, text)
+    return parse_choice(text, options) if text else frozenset()
+
+
+def _as_letter(counted: re.Match[str]) -> str:
+    """ "the second option" as "option B"."""
+    place = next(filter(None, counted.groups()))
+    return f"option {_PLACES[place.casefold()]}"
+
+
+def parse_choice(text: str, options: Options) -> Letters:
+    """The letters that a text chooses, by the first reading that finds some; empty if none does."""
     known = frozenset(options or string.ascii_uppercase)
     text = _QUOTED.sub(r"\1", without_latex(text) if options else text)
-    readers = (_bare, _stated, _led_by, *(() if plainly else (_implied, _named, _described)))
-    for said in [text] if plainly else taken_back(text):
-        if not plainly and _bare(said, options, known) is None:
-            said = _without_rejected(said, options).strip()
-        for read in readers:
-            if said and (found := read(said, options, known)) is not None:
-                return found if found <= known else frozenset()
-    return frozenset()
+    if (bare := _bare(text, options, known)) is not None:
+        return bare
+    text = _without_rejected(asserted(text, any(map(refuses, options.values()))), options).strip()
+    readings = (read(text, options, known) for read in (_announced, _led_by, _implied, _named, _described))
+    return next((letters for letters in readings if letters is not None), frozenset())
 
 
 def without_latex(text: str) -> str:
@@ -170,16 +211,13 @@ def without_latex(text: str) -> str:
 
 def _without_rejected(text: str, options: Options) -> str:
     """The text without what it compares its answer with: "rather than C", "all except B", "not green"."""
-    text = without_questions(text)
-    text = text if any(map(refuses, options.values())) else without_refusals(text)
     text = _WRONG.sub(" ", _REJECTED.sub(" ", _ECHOED.sub(" ", text)))
     texts = sorted(filter(_is_named, options.values()), key=len, reverse=True)
     if not texts:
         return text
-    named = "|".join(map(re.escape, texts))
-    one = rf"(?:the |an? )?(?:{named})"
-    rejected = rf"(?:{_REJECTING.pattern}|\bno ){one}(?:\s(?:nor|or|and)\s{one}){{0,9}}(?!\w)"
-    wrong = rf"{one} (?:is|was) (?:not|wrong|incorrect|false)"
+    option = rf"(?:the |an? )?(?:{'|'.join(map(re.escape, texts))})"
+    rejected = rf"(?:{_REJECTING.pattern}|\bno ){option}(?:\s(?:nor|or|and)\s{option}){{0,9}}(?!\w)"
+    wrong = rf"{option} (?:is|was) (?:not|wrong|incorrect|false)"
     return re.sub(f"{rejected}|{wrong}", " ", text, flags=re.IGNORECASE)
 
 
@@ -206,7 +244,7 @@ def _led_by(text: str, options: Options, known: Letters) -> Letters | None:
         return None
     lines = [line for line in map(str.strip, text.split("\n", len(known))) if line]
     listed = all(map(LEADING.match, lines)) and (len(lines) == len(known) or not _EXPLAINED.search(text))
-    found: set[str] = set()
+    letters: set[str] = set()
     for leading in filter(None, map(LEADING.match, lines if listed else [text])):
         letter = (leading[1] or leading[2]).upper()
         rest = leading.string[leading.end() :].partition("\n")[0]
@@ -214,8 +252,8 @@ def _led_by(text: str, options: Options, known: Letters) -> Letters | None:
         if (alone := _ALONE.match(rest)) and options.get(letter) != plain(rest):
             marks.append(alone)
         others = {mark[mark.lastindex or 1].upper() for mark in marks} & known - {letter}
-        found.add("" if others or _contradicts(rest, letter, options) else letter)
-    return frozenset(found)
+        letters.add("" if others or _contradicts(rest, letter, options) else letter)
+    return frozenset(letters)
 
 
 def _contradicts(rest: str, letter: str, options: Options) -> bool:
@@ -226,53 +264,46 @@ def _contradicts(rest: str, letter: str, options: Options) -> bool:
 
 
 def _beginning(text: str, options: Options) -> list[str]:
-    """The letters of the options with whose text this one begins."""
-    text = _ARTICLE.sub("", text)
-    begun = {letter: option for letter, option in options.items() if text.startswith(option)}
-    return [letter for letter, option in begun.items() if _is_named(option) and _whole(text, 0, option)]
+    """The letters of the options with whose text this one begins, that of the longest first."""
+    text = _ARTICLE.sub("", text.casefold())
+    begun = [letter for letter, option in options.items() if text.startswith(option)]
+    named = [letter for letter in begun if _is_named(options[letter]) and _whole(text, 0, options[letter])]
+    return sorted(named, key=lambda letter: -len(options[letter]))
 
 
-def _stated(text: str, options: Options, known: Letters) -> Letters | None:
+def _announced(text: str, options: Options, known: Letters) -> Letters | None:
     """What is announced as the answer; the last announcement counts if it takes an earlier one back."""
-    found: list[Statement[Letters]] = []
+    announced: list[Statement[Letters]] = []
     for label in _CHOSEN.finditer(text):
         if (letters := _after(text, label.end(), options, known)) is not None:
-            found.append((*label.span(), letters))
+            announced.append((*label.span(), letters))
     for right in _IS_RIGHT.finditer(text):
-        letter = right[1] or right[2]
-        if letter in known:
-            found.append((*right.span(), frozenset(letter)))
-    return last_statement(found, text, frozenset()) if found else None
+        if letters := known & {right[1], right[2]}:
+            announced.append((*right.span(), letters))
+    return last_statement(announced, text, frozenset()) if announced else None
 
 
 def _after(text: str, start: int, options: Options, known: Letters) -> Letters | None:
-    """The letters, or the option, that a text names from here on; None if it names none at once."""
-    skipped = _BEFORE_LETTER.match(text, start)
-    start = skipped.end() if skipped else start
-    fitting = _beginning(text[start : start + 400].casefold(), options)
+    """The option, or the letters, that a text names from here on; None if it names none at once."""
+    if skipped := _BEFORE_LETTER.match(text, start):
+        start = skipped.end()
+    if fitting := _beginning(text[start : start + 400], options):
+        return frozenset(fitting[:1])
     match = _LETTERS.match(text, start)
-    word = re.match(r"\s([a-z]+)", text[match.end(1) :][:24]) if match and match[1] in "aA" else None
-    if match is None or (word and not _EXPLAINED.fullmatch(word[1])):  # "a" may be an article
-        longest = max(fitting, key=lambda letter: len(options[letter]), default=None)
-        return frozenset(longest) if longest else None
-    if _SEVERAL.match(line := text[start : start + 80].partition("\n")[0].rstrip(" .。!*")):
-        return frozenset(letter.upper() for letter in _SINGLE.findall(line))
-    letters = set(match[1].upper())
-    if len(letters) != len(match[1]) or not letters <= known:
-        return frozenset(fitting[:1]) or None
-    letters |= known & set(_SINGLE.findall(match[2]))
-    rest = text[match.end() : match.end() + 400].split("\n")[0]
-    return frozenset(() if len(letters) == 1 and _contradicts(rest, min(letters), options) else letters)
+    if match is None or _IS_ARTICLE.match(text, start):
+        return None
+    letters = frozenset({*match[1].upper(), *_SINGLE.findall(match[2])})
+    rest = text[match.end() : match.end() + 400].partition("\n")[0]
+    return frozenset() if len(letters) == 1 and _contradicts(rest, min(letters), options) else letters
 
 
 def _implied(text: str, options: Options, known: Letters) -> Letters | None:
-    """A letter in the last words, in the first, in bold, after "option", or the only one at all."""
+    """A letter in the last words, in the first, or the only one at all."""
     last = text.rstrip().rpartition("\n")[2]
     for match in (_CLOSING.search(text[-64:]), _ALONE.match(last.strip(' *`#"')), _OPENING.match(text)):
         if match and match[1].upper() in known:
             return frozenset(match[1].upper())
-    letters = known & {match[1] for match in _CAPITAL.finditer(text)}
-    return letters or None
+    return known & {match[1] for match in _CAPITAL.finditer(text)} or None
 
 
 def _named(text: str, options: Options, known: Letters) -> Letters | None:

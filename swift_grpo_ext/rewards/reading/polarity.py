@@ -2,8 +2,9 @@
 
 import re
 
-from swift_grpo_ext.rewards.reading.doubt import refuses, without_questions
-from swift_grpo_ext.rewards.reading.statement import UNSURE, Statement, labels, last_statement, taken_back
+from swift_grpo_ext.rewards.reading.answer import short_answer
+from swift_grpo_ext.rewards.reading.doubt import asserted, refuses
+from swift_grpo_ext.rewards.reading.statement import UNSURE, Statement, labels, last_statement
 from swift_grpo_ext.rewards.reading.tokens import named_by
 from swift_grpo_ext.rewards.reading.words import POLARITY, by_word
 
@@ -16,6 +17,7 @@ _ALONE = {"y": True, "n": False, "1": True, "0": False}
 _ANY = "|".join(map(re.escape, sorted(_POLARITY, key=len, reverse=True)))
 
 
+# "yes"
 _FIRST = re.compile(rf"({_ANY})(?![^\W_])")
 
 
@@ -25,6 +27,7 @@ _CLAIM = (
 )
 
 
+# "the statement is false"
 _JUDGED = re.compile(
     rf"\b{_CLAIM}(?:['’]s|\s(?:is|was|would be|must be|appears to be|seems to be|seems))"
     r"( not|n't|n’t)?"
@@ -36,26 +39,22 @@ _JUDGED = re.compile(
 )
 
 
+# " clearly "
 _SKIPPED = re.compile(
     r"(?:[\s:：*_`$\"'“‘「『(\[{\\]|text\{|是|为|a |that |clearly |definitely |simply |still "
     r"|therefore ){0,12}"
 )
 
 
+# "so, no."
 _ASIDE = re.compile(
-    rf"(?:^|[,，.。:;!—–\n]|\b(?:so|thus|therefore|hence|then|(?<!anything )but)\b|所以|因此|故"
+    rf"(?:^|[,，.。:;!—–\n]|\b(?:so|thus|therefore|hence|then|actually|(?<!anything )but)\b|所以|因此|故"
     rf"|综上)[\s*_,，:]{{0,4}}({_ANY})[\s*_]{{0,4}}"
     r"(?=[,，.。:;!—–\n]|\Z)"
 )
 
 
-# "yes, but actually no."
-_FINAL = re.compile(
-    r"(?:[,，.。:;!—–\n]|\b(?:(?<!anything )but|actually|so)\b)[\s*_]{0,4}(?:probably |maybe |perhaps "
-    r"|possibly )?(yes|no|是|否|不是)\W{0,4}\Z"
-)
-
-
+# "there is no"
 _EXISTS = re.compile(
     r"\bthere(?:'s| is| are| was| were| exists?| appears to be| seems to be)( (?:definitely |clearly "
     r"|actually |indeed )?(?:no\b|not\b|none|nothing|nobody|never)|n't|n’t| no-one| zero\b)?|(?:图|图片|图像"
@@ -64,6 +63,7 @@ _EXISTS = re.compile(
 )
 
 
+# "is not"
 _NEGATED = re.compile(
     r"\bnot\b(?! (?:only|just|to mention)\b)|n['’]t\b|\b(?:cannot|never|neither(?! \w{1,20} nor)"
     r"|none of|nobody"
@@ -85,6 +85,7 @@ _PLAIN = re.compile(
     r"|[^不没無无否非未,，。？吗]{1,12}(?:是|在|有|正|着|能|会)[^不没無无否非未吗，。]{1,12}[。.!]?"
 )
 
+# "not without"
 _DOUBLE = re.compile(
     r"(?:\bnot|n['’]t)(?: \w{1,12})? (?:without|lacking|devoid of|free of|absent|missing)\b"
     r"|(?:不是|并非|不会)(?:没有|没|不存在|无)"
@@ -92,6 +93,7 @@ _DOUBLE = re.compile(
 
 
 # Before the first word: "- yes", "#### yes", "1. yes".
+# "- ": before the first word, as in "1. yes", "#### yes"
 _MARKS = re.compile(r"(?:[^\w.?!\d]{1,16}|\d{1,2}[.)]\s){0,4}")
 # "i think yes", "looks like no", "verdict: yes"
 _OPINION = re.compile(
@@ -101,19 +103,21 @@ _OPINION = re.compile(
     r"|我觉得|我想|应该)"
     r"[\s,:：]{0,3}(?:that |an? )?(?=\S)"
 )
+# "so": as in "i think so", "i think not"
 _OPPOSED = re.compile(r"(?:not|(so))\W{0,4}\Z")  # "i think not", "i think so"
-_REST = re.compile(r"[\s.,;:!*\"'。，！]*(.{1,20}?)[\s.!*\"'。！]*\Z", re.DOTALL)
 # ", or maybe ": between the two words of a hedge
 _JOINT = re.compile(r"(?:[ …,/|;&、(\[*?？]|\.\.\.|(?:or|and|maybe|perhaps|probably|possibly)\b){0,12}")
 # "no idea", "no image": the word is part of something else
 _NO_THING = re.compile(r"no (?:problem|idea|clue)\b|no\. ?\d")
 # "no, i cannot see it": the word stands by itself
 _COMMA = re.compile(r"\W*no(?:pe)?\W*[,.;:\n]")
+# "yes and no"
 _BOTH = re.compile(r"\byes\b[^.\n]{0,16}\bno\b|\bno\b[^.\n]{0,16}\byes\b")
 # "the answer is not no"
 _DENIED = re.compile(r"\b(?:not|\w{2,5}n['’]t) (?:say |answer |be )?(?:an? )?(?:yes|no)\W{0,4}\Z")
 # ", although it is not easy to see"
 _CONCEDED = re.compile(r",?\s?\b(?:although|though|even though|even if)\b[^,.;\n]*|,?虽然[^，,。\n]*")
+# "it depends"
 _NEITHER = re.compile(
     r"(?:it is |it's )?either yes or no|neither(?: yes)?(?: nor no)?\W*\Z|it depends|not (?:a )?yes\b"
     r"|(?:yes|no),? (?:unless|provided|as long as)\b|(?:yes|no),? (?:if|when)\b[^.\n]{0,200}\b(?:yes|no)\b"
@@ -130,68 +134,54 @@ def leading_polarity(text: str) -> list[bool | None]:
     if (word := _FIRST.match(text)) is None or _NO_THING.match(text):
         return []
     polarity = _POLARITY[word[1]]
-    rest = text[word.end() :]
-    alone = _REST.match(rest)
-    if alone and _POLARITY.get(alone[1], polarity) is not polarity:
-        return [None]
-    second = _FIRST.match(_JOINT.sub("", rest, count=1))
+    second = _FIRST.match(_JOINT.sub("", text[word.end() :], count=1))
     return [None if second and _POLARITY[second[1]] is not polarity else polarity]
 
 
-def parse_yes_no(text: str, asked: frozenset[str] = frozenset()) -> bool | None:
-    """The polarity that a text states; None if it states none, asks, refuses, or contradicts itself.
+def stated_polarity(completion: str, asked: frozenset[str] = frozenset()) -> bool | None:
+    """The polarity that a completion states; None if it states none, asks, refuses, or contradicts itself.
 
     A plain statement of something else than what is asked (its words) is no yes.
     """
-    plain = _CONCEDED.sub("", without_questions(text.casefold().strip()))
-    polarities = (_polarity(said.strip(), asked) for said in taken_back(plain))
-    return next((polarity for polarity in polarities if polarity is not None), None)
-
-
-def _polarity(plain: str, asked: frozenset[str]) -> bool | None:
+    answer = (short_answer(completion) or "").casefold()
+    plain = _CONCEDED.sub("", asserted(answer.strip(), refusals=True)).strip()
     if plain.strip(" .") in _ALONE:
         return _ALONE[plain.strip(" .")]
     refused = refuses(plain)
     leading = leading_polarity(plain)
-    if (
-        leading == [None]
-        or _NEITHER.match(plain)
-        or (refused and leading == [False] and not _COMMA.match(plain))
-    ):
+    if _NEITHER.match(plain) or _DENIED.search(plain) or (not leading and _BOTH.search(plain)):
         return None
-    if refused and not leading and not labels(plain):
+    if refused and not (_COMMA.match(plain) if leading == [False] else leading or labels(plain)):
         return None
-    if (not leading and _BOTH.search(plain)) or _DENIED.search(plain):
-        return None
-    if found := [*((0, 1, polarity) for polarity in leading), *_stated(plain)]:
-        return last_statement(found, plain, None)
-    if polarities := {_POLARITY[match[1]] for match in _ASIDE.finditer(plain)}:
-        return polarities.pop() if len(polarities) == 1 else None
-    return None if refused or UNSURE.search(plain) else _asserted(plain, asked)
+    if statements := _statements(plain, leading):
+        return last_statement(statements, plain, None)
+    return None if refused or UNSURE.search(plain) else _described(plain, asked)
 
 
-def _stated(plain: str) -> list[Statement[bool | None]]:
-    found: list[Statement[bool | None]] = []
+def _statements(plain: str, leading: list[bool | None]) -> list[Statement[bool | None]]:
+    """What a text says first, announces, says of a claim, and at its end; else its words by themselves."""
+    statements: list[Statement[bool | None]] = [(0, 1, polarity) for polarity in leading]
     for label in labels(plain):
-        said = _SKIPPED.sub("", plain[label.end() :][:160], count=1)
-        leading = leading_polarity(said[:80])
-        found += [(*label.span(), polarity) for polarity in leading]
+        words = _SKIPPED.sub("", plain[label.end() :][:160], count=1)
+        statements += [(*label.span(), polarity) for polarity in leading_polarity(words[:80])]
     for judged in _JUDGED.finditer(plain):
-        found.append((*judged.span(), bool(judged[2] or judged[3]) is not bool(judged[1])))
-    return found + [(*final.span(), _POLARITY[final[1]]) for final in _FINAL.finditer(plain, 1)]
+        statements.append((*judged.span(), bool(judged[2] or judged[3]) is not bool(judged[1])))
+    asides = list(_ASIDE.finditer(plain))
+    if statements:
+        asides = [aside for aside in asides if not plain[aside.end() :].strip(" .!*。！")]
+    return statements + [(*aside.span(), _POLARITY[aside[1]]) for aside in asides]
 
 
-def _asserted(plain: str, asked: frozenset[str]) -> bool | None:
+def _described(plain: str, asked: frozenset[str]) -> bool | None:
     """What a text without yes or no says: that there is something, or that something is not so."""
     plain, doubled = _DOUBLE.subn(" ", plain)
-    said = {True} if doubled else set()
-    said |= {not any(match.groups()) for match in _EXISTS.finditer(plain)}
-    if not said and _NEGATED.search(plain):
-        said = {False}
-    names = named_by(plain)
-    another = (
-        plain.isascii() and names & asked and names - asked and asked - names
-    )  # the light is red, and not green
-    if not said and _PLAIN.fullmatch(plain) and not another:
-        said = {True}
-    return said.pop() if len(said) == 1 else None
+    polarities = {not any(match.groups()) for match in _EXISTS.finditer(plain)}
+    if doubled:
+        polarities.add(True)
+    if not polarities and _NEGATED.search(plain):
+        return False
+    if not polarities and _PLAIN.fullmatch(plain):
+        names = named_by(plain)  # the light is red, and not green
+        another = plain.isascii() and names & asked and names - asked and asked - names
+        return None if another else True
+    return polarities.pop() if len(polarities) == 1 else None

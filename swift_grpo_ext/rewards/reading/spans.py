@@ -31,6 +31,7 @@ _M = rf"({_N})\s?(?:minutes?|mins?|m|分钟|分)(?![A-Za-z])"
 _S = rf"({_N})\s?(?:seconds?|secs?|s|秒)(?![A-Za-z])"
 
 
+# "1 min 30 s"
 _WRITTEN = re.compile(
     rf"(?<![A-Za-z0-9_.:])(?:{_H}(?:\s{{0,4}}{_M})?(?:\s{{0,4}}{_S})?|{_M}(?:\s{{0,4}}{_S})?|{_S}"
     rf"|(?:(\d{{1,3}}):)?(\d{{1,4}}):({_N})(?:\s?(?:seconds?|secs?|s|秒)(?![A-Za-z]))?)"
@@ -40,12 +41,14 @@ _WRITTEN = re.compile(
 _SECONDS = (3600, 60, 1, 60, 1, 1, 3600, 60, 1)  # of one in each group of `_WRITTEN`
 
 
+# "90.0s"
 _TIME = re.compile(r"(?<![A-Za-z0-9_.])(\d{1,11}(?:\.\d{1,9})?)(s?)")
 
 
 _T = rf"{_TIME.pattern}(?![A-Za-z])"
 
 
+# "10 to 20"
 _PAIRS = re.compile(
     rf"{_T}[\s>\]*]{{0,4}}(?:-->|-|to|until|till|through|到|至|から)[\s<\[*]{{0,4}}(?:第|the |about )?\s?{_T}"
     rf"|\bbetween[^\d\n]{{0,12}}{_T}\s{{0,3}}and[^\d\n]{{0,12}}{_T}"
@@ -58,6 +61,7 @@ _PAIRS = re.compile(
 _STARTS, _ENDS, _HOLDERS = (SPANS.keys[role] for role in ("start", "end", "holder"))
 
 
+# "0:01:02,500"
 _SUBTITLE = re.compile(r"(\d:\d{2}:\d{2}),(\d{3})(?!\d)")
 
 

@@ -13,21 +13,27 @@ _TENS = [word for word, value in _VALUES.items() if 20 <= value < 100]
 _VALUES |= {"half": 0.5, "dozen": 12}
 _BELOW_100 = rf"(?:(?:{'|'.join(_TENS)})(?:[\s-](?:{'|'.join(_SMALL[1:10])})\b)?|(?:{'|'.join(_SMALL)})\b)"
 _BELOW_1000 = rf"(?:(?:{_BELOW_100}|an?)\s+hundred(?:\s+(?:and\s+)?{_BELOW_100})?|{_BELOW_100})"
+# "two hundred and five"
 _ENGLISH = re.compile(
     rf"(?<![\w-])(?:(minus|negative)\s+)?((?:(?:{_BELOW_1000}|an?)\s+(?:thousand|million"
     rf"|billion)(?:,?\s+(?:and\s+)?)?){{1,3}}{_BELOW_1000}?|{_BELOW_1000}|(half\s)?an?\s+dozen)(?![\w]|-[a-z])",
     re.IGNORECASE,
 )
+# "no ": before "one"
 _PRONOUN = re.compile(r"(?:\b(?:no|any|every|some|each|this|that|the|which|only)[\s-]\Z|-\Z)", re.IGNORECASE)
+# "到七": as in 六到七只
 _UP_TO = re.compile(r"(?:到|至|或|[~～-])[一二两三四五六七八九十]")  # 六到七只
+# "二十三"
 _CHINESE = re.compile(
     r"(?<![第十百千万亿零一二三四五六七八九\d])[零〇一二两兩三四五六七八九十百千万萬亿億]{1,24}(?!\d)"
 )
 _DIGIT = "零〇一二两三四五六七八九"
 _NUMERAL = rf"[{_DIGIT}十百\d]{{1,12}}(?:[.点][{_DIGIT}\d]{{1,9}})?"
 # 百分之二十点五, 四分之一
+# "百分之二十"
 _PARTS = re.compile(rf"(百|[{_DIGIT}十]{{1,4}})分之({_NUMERAL})")
 # 三点五, but no time of the day
+# "三点五"
 _DECIMAL = re.compile(rf"[{_DIGIT}十百]{{1,8}}点[{_DIGIT}]{{1,9}}(?![钟整十分])")
 
 

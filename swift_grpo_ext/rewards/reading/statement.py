@@ -15,7 +15,7 @@ _ASIDE = re.compile(
     r"|(?<=[\w%°]),? (?:(?:up|down) from|compared (?:to|with)|versus|vs\b)(?:[^.!?;\n]|\.(?=\d))*",
     re.IGNORECASE,
 )
-# "\n**Explanation:** it has 3 rows": a heading behind which no answer is given
+# "3\n**Explanation:** it has 3 rows": a heading behind which no answer is given
 _EXPLANATION = re.compile(
     r"(?<=\S)[ \t]{0,4}\n{1,4}[ \t#*_-]{0,8}(?:explanation|reasoning|reason|rationale|justification"
     r"|note|解释|理由|说明|解析|原因)"
@@ -39,9 +39,11 @@ LABEL = (
 )
 """Words that announce an answer, without regard to case."""
 
+# "the answer is"
 _LABEL = re.compile(LABEL, re.IGNORECASE)
 _ANNOUNCING = re.sub(r".\?", "", f"{_SPACED}|{_UNSPACED}").split("|")
 """Every label holds one of these."""
+# "not sure"
 UNSURE = re.compile(
     r"\b(?:not (?:\w{1,12} )?(?:sure|certain|clear)|unsure|uncertain|unclear|unknown|hard to say|ambiguous"
     r"|(?:cannot|can't|can’t|could not|couldn't|unable to|impossible to|difficult to) (?:be )?"
@@ -51,6 +53,7 @@ UNSURE = re.compile(
     re.IGNORECASE,
 )
 """Words of somebody who does not commit to an answer."""
+# "wait"
 CORRECTED = re.compile(
     r"\b(?:wait|actually|no,|but|however|correction|rather|instead|re-?check|on second|mistake|sorry|finally"
     r"|final|therefore|so|thus|hence|let me)\b|不对|等等|更正|重新|但是|但|然而|其实|所以|因此|最终|综上|故",

@@ -34,9 +34,11 @@ _MARKS = "".join(
 )
 
 
+# "word"
 _TOKEN = re.compile(rf"[{UNSPACED}]|[^\W_{UNSPACED}](?:[^\W_{UNSPACED}]|(?![{UNSPACED}])[{_MARKS}])*")
 
 
+# "word"
 _ASCII_TOKEN = re.compile(
     r"[A-Za-z0-9]+"
 )  # the same for a text without other letters, in a third of the time
@@ -61,6 +63,7 @@ def token_f1(predicted: str, gold: str) -> float:
 
 _SAME = by_word(QUANTITIES.translations)
 _NAMELESS = frozenset(QUANTITIES.nameless.split())
+# "dogs"
 _ENDING = re.compile(r"(?<=\w{3})(?:ing|ed|e?s)\Z")
 
 

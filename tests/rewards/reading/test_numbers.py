@@ -1,16 +1,20 @@
 import re
+from importlib import import_module
+from pkgutil import iter_modules
 
 import pytest
 
-from swift_grpo_ext.rewards import counting
-from swift_grpo_ext.rewards.reading import doubt, numbers, tool_calls
+from swift_grpo_ext.rewards import reading
+from swift_grpo_ext.rewards.reading import numbers
 from swift_grpo_ext.rewards.reading.numbers import _in_place, _read
 from tests.rewards.pattern_examples import examples
+
+MODULES = [import_module(f"{reading.__name__}.{module.name}") for module in iter_modules(reading.__path__)]
 
 
 @pytest.mark.parametrize(
     ("name", "pattern", "example"),
-    [case for module in (numbers, counting, doubt, tool_calls) for case in examples(module)],
+    [case for module in MODULES for case in examples(module)],
 )
 def test_each_pattern_matches_its_example(name, pattern, example):
     assert example, f"{name} has no example above it"
