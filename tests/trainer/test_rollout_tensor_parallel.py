@@ -96,7 +96,7 @@ def test_without_tensor_parallel_nothing_is_compared():
         trainer._engine_infer(requests())
 
 
-def seeds_of(rank, run_seed=42, size=2, steps=(0, 0, 1, 2)):
+def seeds_of(rank, run_seed=42, size=2, steps=(0, 0, 1, 2), of_ms_swift=False):
     """Seeds of the generations of one rank, at these optimizer steps."""
     from swift.rlhf_trainers.rollout_mixin import RolloutTrainerMixin
 
@@ -115,12 +115,14 @@ def seeds_of(rank, run_seed=42, size=2, steps=(0, 0, 1, 2)):
     trainer.state = SimpleNamespace(global_step=0)
     seeds = []
     for trainer.state.global_step in steps:
-        seeds.append(rollout.seeded(trainer._get_request_config()).seed)
+        config = trainer._get_request_config()
+        seeds.append(config.seed if of_ms_swift else rollout.seeded(config).seed)
     return seeds
 
 
 def test_each_generation_of_a_group_has_its_own_seed():
-    """The host gives 0 in every step to the first group, 8 to the second."""
+    assert seeds_of(0, of_ms_swift=True) == [0] * 4 == seeds_of(0, run_seed=43, of_ms_swift=True)
+    assert seeds_of(2, of_ms_swift=True) == [8] * 4, "of the second group, in every step"
     once = seeds_of(0)
     assert once == seeds_of(0) == seeds_of(1), "the ranks of a group agree, and a seed repeats a run"
     every = [*once, *seeds_of(2), *seeds_of(0, run_seed=43)]
