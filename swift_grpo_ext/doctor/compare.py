@@ -3,10 +3,14 @@
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from swift_grpo_ext.errors import HostRunError
 from swift_grpo_ext.registration import register
+
+if TYPE_CHECKING:
+    from swift_grpo_ext.trainer.engine import EngineCheck
+    from swift_grpo_ext.trainer.grpo import GRPOTrainer
 
 # A step of training that is prepared and never taken; what the user gives comes behind it.
 STEP: Mapping[str, object] = {
@@ -63,17 +67,17 @@ def compare(
     return not record.rule, "\n".join(filter(None, [*lines, record.note]))
 
 
-def _checked(words: Sequence[str], completions: int) -> Any:
+def _checked(words: Sequence[str], completions: int) -> "EngineCheck":
     """The engine check of a trainer that has answered its first batch."""
     from swift.pipelines.train.rlhf import SwiftRLHF
 
     register()  # as the plugin file does
 
     class CheckOnly(SwiftRLHF):
-        def train(self, trainer: Any) -> Any:
+        def train(self, trainer: "GRPOTrainer") -> "GRPOTrainer":
             return trainer
 
-    trainer = CheckOnly(list(words)).main()
+    trainer: GRPOTrainer = CheckOnly(list(words)).main()
     trainer.engine_check.rows = completions
     trainer.model.train()
     batch = next(iter(trainer.get_train_dataloader()))

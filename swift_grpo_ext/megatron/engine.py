@@ -11,9 +11,15 @@ from accelerate.utils import gather_object
 from swift.rl_core.data import GRPOBatch
 from torch import Tensor
 
-from swift_grpo_ext.trainer.engine.agreement import Agreement, Distance, EngineFacts, begin_and_rest, judge
+from swift_grpo_ext.trainer.engine.agreement import (
+    Agreement,
+    Distance,
+    EngineFacts,
+    begin_and_rest,
+    judge,
+    over_ranks,
+)
 from swift_grpo_ext.trainer.engine.check import FIRST_STEPS, PART
-from swift_grpo_ext.trainer.engine.comparison import together
 from swift_grpo_ext.trainer.host import once_of_run
 from swift_grpo_ext.watch.guard import Guard, watches
 from swift_grpo_ext.watch.records import EngineRecord
@@ -51,11 +57,13 @@ class EngineCheck:
         if not self._due or sampled is None:
             return
         mask = grpo_batch.completion_mask.bool()
-        for of_engine, of_policy, completion in zip(sampled, logps.detach(), mask, strict=True):
-            engine, policy = (row[completion].tolist() for row in (of_engine, of_policy))
-            first, others = begin_and_rest(engine, policy)
-            self._begin += first
-            self._rest += others
+        engine, policy = (
+            [row[completion].tolist() for row, completion in zip(rows, mask, strict=True)]
+            for rows in (sampled, logps.detach())
+        )
+        begin, rest = begin_and_rest(engine, policy)
+        self._begin += begin
+        self._rest += rest
 
     def look(self) -> EngineRecord | None:
         """What the check of an update shows; None if none was due, or possible. Every rank comes here."""
@@ -64,7 +72,7 @@ class EngineCheck:
         self._due = False
         of_ranks = gather_object([Agreement(self._last_step, self._begin, self._rest)])
         self._begin = self._rest = Distance()
-        return self.guard.run(PART, lambda: self._judged(together(of_ranks)))
+        return self.guard.run(PART, lambda: self._judged(over_ranks(of_ranks)))
 
     def _judged(self, now: Agreement) -> EngineRecord | None:
         host = self._host

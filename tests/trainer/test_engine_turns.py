@@ -16,7 +16,7 @@ from swift.rollout.multi_turn import multi_turns
 from swift_grpo_ext import testing
 from swift_grpo_ext.trainer.engine.check import claims_of
 from swift_grpo_ext.trainer.engine.prompts import first_difference, lost_image
-from swift_grpo_ext.trainer.engine.turns import PLACES, last_heard, name_of, places, rewritten, turn_at
+from swift_grpo_ext.trainer.engine.turns import PLACES, longest_prompt, name_of, places, rewritten, turn_at
 from swift_grpo_ext.trainer.samples import Claim
 from tests.trainer.crops import Crops
 from tests.trainer.test_engine_check import FIRST, run, verdicts
@@ -79,8 +79,8 @@ def test_a_masked_prefix_is_part_of_the_prompt():
 
 def test_an_empty_turn_ends_what_prompts_can_show():
     empty = [TURNS[0], Claim([*QUESTION, 11, 12, *MORE], [], []), Claim([1], [5], [-1.0])]
-    assert last_heard(empty) is empty[1]
-    assert last_heard(TURNS) is TURNS[1]
+    assert longest_prompt(empty) is empty[1].prompt
+    assert longest_prompt(TURNS) is TURNS[1].prompt
 
 
 def test_of_a_hundred_turns_each_is_looked_at():

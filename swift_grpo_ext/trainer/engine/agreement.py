@@ -5,8 +5,9 @@ of ``exp|d|``: the factor by which an importance ratio is off. NeMo-RL gates its
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 
 from swift_grpo_ext.defects import DEFECTS
 from swift_grpo_ext.trainer.engine.turns import EARLY
@@ -70,6 +71,11 @@ class Distance:
         return Distance(*sums, max(self.largest, other.largest))
 
 
+def total(distances: Iterable[Distance]) -> Distance:
+    """The distance over all tokens of several."""
+    return sum(distances, Distance())
+
+
 def distance(engine: Sequence[float], trainer: Sequence[float]) -> Distance:
     """How far two lists of log-probs of the same tokens are apart; one not finite counts as 20 nats."""
     gaps = [abs(claimed - computed) for claimed, computed in zip(engine, trainer, strict=True)]
@@ -98,14 +104,18 @@ class TurnFigures:
 
     def facts(self) -> dict[str, object]:
         """The same as JSON, for the report."""
-        apart = self.distance
+        gap = self.distance
         words = {name: value for name, value in vars(self).items() if name != "distance"}
-        return words | {"compared": apart.tokens, "mean": apart.mean, "ratio": apart.mean_ratio}
+        return words | {"compared": gap.tokens, "mean": gap.mean, "ratio": gap.mean_ratio}
 
 
-def begin_and_rest(engine: Sequence[float], trainer: Sequence[float]) -> tuple[Distance, Distance]:
-    """How far log-probs of a completion are apart: of its first `EARLY` tokens, and of the others."""
-    return distance(engine[:EARLY], trainer[:EARLY]), distance(engine[EARLY:], trainer[EARLY:])
+def begin_and_rest(
+    engine: Sequence[Sequence[float]], trainer: Sequence[Sequence[float]]
+) -> tuple[Distance, Distance]:
+    """How far log-probs of completions are apart: of the first `EARLY` tokens of each, and of the others."""
+    pairs = list(zip(engine, trainer, strict=True))
+    begin = total(distance(claimed[:EARLY], computed[:EARLY]) for claimed, computed in pairs)
+    return begin, total(distance(claimed[EARLY:], computed[EARLY:]) for claimed, computed in pairs)
 
 
 @dataclass(frozen=True)
@@ -134,6 +144,26 @@ class Agreement:
         return self.begin + self.rest
 
 
+def over_ranks(checks: Sequence[Agreement]) -> Agreement:
+    """One check of several ranks, each with its own completions; words are the first that a rank has."""
+    tokens = total(check.all for check in checks).tokens or 1.0
+    return replace(
+        checks[0],
+        begin=total(check.begin for check in checks),
+        rest=total(check.rest for check in checks),
+        engine_logp=sum(check.engine_logp * check.all.tokens for check in checks) / tokens,
+        trainer_logp=sum(check.trainer_logp * check.all.tokens for check in checks) / tokens,
+        prompt=next((check.prompt for check in checks if check.prompt), ""),
+        history=next((check.history for check in checks if check.history), ""),
+        first_gap=next((check.first_gap for check in checks if check.first_gap), ""),
+        turns=tuple(sorted(chain.from_iterable(check.turns for check in checks), key=_mean, reverse=True)),
+    )
+
+
+def _mean(turn: TurnFigures) -> float:
+    return turn.distance.mean
+
+
 @dataclass(frozen=True)
 class EngineFacts:
     """What is fixed about a run's engine."""
@@ -155,36 +185,46 @@ class EngineFacts:
 
 def judge(now: Agreement, before: Sequence[Agreement], engine: EngineFacts) -> EngineRecord:
     """What a check shows after earlier ones, and what is wrong between engine and trainer: cause and cure."""
-    all = now.all
+    gap = now.all
     name = f"{engine.name}{now.ranks}"
     figures = EngineRecord()
-    if all.tokens:
+    if gap.tokens:
         worst = "; ".join(map(str, now.turns[:_WORST]))
         turns = tuple(turn.facts() for turn in now.turns)
-        figures = EngineRecord(all.mean_ratio, all.mean, all.largest, worst=worst, turns=turns)
+        figures = EngineRecord(gap.mean_ratio, gap.mean, gap.largest, worst=worst, turns=turns)
     if now.prompt:
         return replace(figures, rule=PROMPT, text=f"{name} got another prompt than the trainer: {now.prompt}")
     rule = ""
     cause = ""
-    if all.mean_ratio > engine.limit:
-        rule, cause = _cause(now, before, engine)
-        never = (rule, cause) in _NEVER and bool(before) and now.step - before[0].step >= _NO_LAG
-        if engine.lags and before and rule != SAMPLING and not never:
+    if gap.mean_ratio > engine.limit:
+        hypothesis = _likeliest(now)
+        rule, cause = _explained(hypothesis, engine) if hypothesis else _unexplained(now, before, engine)
+        lags = engine.lags and bool(before)
+        if lags and hypothesis in (NO_ADAPTERS, REFERENCE):
+            lags = now.step - before[0].step < _NO_LAG
+        if lags and rule != SAMPLING:
             rule = ""  # other weights are what was asked for
     if not rule:
-        noise = _noise(now, disagree=False).removeprefix("; ")
-        return replace(figures, note="; ".join(filter(None, (noise, now.history))))
-    size = f"mean |d| {all.mean:.2g} nats, mean exp|d| {all.mean_ratio:.3g}"
+        return replace(figures, note=_joined(_noise(now, disagree=False), now.history))
+    size = f"mean |d| {gap.mean:.2g} nats, mean exp|d| {gap.mean_ratio:.3g}"
     where = now.first_gap or next((f"most in {turn}" for turn in now.turns), "")
-    words = f"{cause}{_noise(now, rule != SAMPLING)}{where and f'; {where}'}"
+    words = _joined(cause, _noise(now, disagree=rule != SAMPLING), where)
     text = f"{name} and trainer disagree on sampled tokens ({size}): {words}"
     return replace(figures, rule=rule, text=text)
 
 
-def _cause(now: Agreement, before: Sequence[Agreement], engine: EngineFacts) -> tuple[str, str]:
+def _joined(*parts: str) -> str:
+    return "; ".join(filter(None, parts))
+
+
+def _likeliest(now: Agreement) -> str:
+    """The hypothesis that explains nearly all of the distance; empty if none does."""
     best = min(now.hypotheses, key=lambda name: now.hypotheses[name].mean, default="")
-    if best and now.hypotheses[best].mean <= _BETTER * now.all.mean:
-        return _explained(best, engine)
+    return best if best and now.hypotheses[best].mean <= _BETTER * now.all.mean else ""
+
+
+def _unexplained(now: Agreement, before: Sequence[Agreement], engine: EngineFacts) -> tuple[str, str]:
+    """Rule and cause where no hypothesis explains the distance: by where it begins, and since when."""
     usual = (
         "(usual: 0.01 to 0.03 in bf16, below 0.001 in fp32); --rollout_importance_sampling_mode "
         "token_truncate corrects for it"
@@ -212,6 +252,8 @@ def _cause(now: Agreement, before: Sequence[Agreement], engine: EngineFacts) -> 
     )
 
 
+_M_ROPE = "the positions of images differ (M-RoPE), pixels and weights do not: the engine"
+_PIXELS = "the pixels of images differ, positions and weights do not: they"
 _CAUSES = {
     RAW: (
         SAMPLING,
@@ -233,10 +275,6 @@ _CAUSES = {
         "it is the model that training started from: no weight sync has reached the engine, or the server "
         f"has been restarted; {_RESTART}",
     ),
-}
-_M_ROPE = "the positions of images differ (M-RoPE), pixels and weights do not: the engine"
-_PIXELS = "the pixels of images differ, positions and weights do not: they"
-_CAUSES |= {
     ONE_PLACE: (
         POSITIONS,
         f"{_M_ROPE} drops the rows of height and width, so boxes and points are off; another version of it",
@@ -255,7 +293,6 @@ _CAUSES |= {
         f"or the engine keeps features of images over it ({DEFECTS['F32'].reports[0]}); {DEFECTS['F32'].fix}",
     ),
 }
-_NEVER = (_CAUSES[NO_ADAPTERS], _CAUSES[REFERENCE])
 
 
 def _explained(hypothesis: str, engine: EngineFacts) -> tuple[str, str]:
@@ -276,7 +313,7 @@ def _noise(now: Agreement, disagree: bool) -> str:
     """That the rollouts of a first step are noise, and whose fault; empty if they are not."""
     if now.step or now.garbage < _MOSTLY:
         return ""
-    share = f"; {now.garbage:.0%} of the completions are loops, unknown characters or nothing"
+    share = f"{now.garbage:.0%} of the completions are loops, unknown characters or nothing"
     if not now.all.tokens:
         return share
     whose = "engine and trainer agree, so it is the checkpoint or the chat template"

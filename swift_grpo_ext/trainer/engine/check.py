@@ -14,8 +14,16 @@ from swift_grpo_ext.models.families import family_of
 from swift_grpo_ext.ms_swift.shared import RolloutInferRequest, RolloutOutput
 from swift_grpo_ext.swap import swapped
 from swift_grpo_ext.trainer.distributed import all_ranks_are_here, gathers_parameters
-from swift_grpo_ext.trainer.engine.agreement import SETTINGS, Agreement, Distance, EngineFacts, judge
-from swift_grpo_ext.trainer.engine.comparison import Comparison, together
+from swift_grpo_ext.trainer.engine.agreement import (
+    SETTINGS,
+    Agreement,
+    Distance,
+    EngineFacts,
+    judge,
+    over_ranks,
+    total,
+)
+from swift_grpo_ext.trainer.engine.comparison import Comparison
 from swift_grpo_ext.trainer.engine.recorder import RECORDER, Recorder
 from swift_grpo_ext.trainer.host import Host, base_model, once_of_run
 from swift_grpo_ext.trainer.samples import Claim, VisionSample
@@ -59,7 +67,6 @@ class EngineCheck:
         self.rows = ROWS  # compared of each rank at the first steps
         self._checked = -1
         self._until = -1
-        self._faulty = False
         self._say = once_of_run(host, "engine check: ")
         self.record: EngineRecord | None = None  # of the newest check
         self.history: list[Agreement] = []  # the checks so far, the same on every rank
@@ -110,7 +117,7 @@ class EngineCheck:
         self._recorder = Recorder(self.rows, self.guard) if self._records else None
         with self.guard.around(RECORDER, self._recording) if self._records else nullcontext():
             outputs = answer()
-        self._hear(requests, outputs)
+        self._keep_claims(requests, outputs)
         return outputs
 
     def _recording(self) -> AbstractContextManager[object]:
@@ -119,11 +126,11 @@ class EngineCheck:
         return swapped(base, "_get_logits_processor", self._recorder.after(base._get_logits_processor))
 
     @watches(CLAIMS)
-    def _hear(
+    def _keep_claims(
         self, requests: Sequence[VisionSample | RolloutInferRequest], outputs: Sequence[RolloutOutput]
     ) -> None:
         """Keep what the engine says; a scheduler in a server may answer a request with several samples."""
-        if not self._listens() or len(requests) != len(outputs):
+        if not self._keeps_claims() or len(requests) != len(outputs):
             return
         for row, (request, output) in enumerate(zip(requests, outputs, strict=True)):
             first = isinstance(request, VisionSample)
@@ -137,12 +144,12 @@ class EngineCheck:
 
     def note(self, samples: list[VisionSample], outputs: Sequence[RolloutOutput]) -> list[VisionSample]:
         """Keep with each completion what the engine said."""
-        self._note(samples, outputs)
+        self._add_claims(samples, outputs)
         return samples
 
     @watches(CLAIMS)
-    def _note(self, samples: list[VisionSample], outputs: Sequence[RolloutOutput]) -> None:
-        if not self._listens():
+    def _add_claims(self, samples: list[VisionSample], outputs: Sequence[RolloutOutput]) -> None:
+        if not self._keeps_claims():
             return
         for sample, output in zip(samples, outputs, strict=True):
             claims = self._turns.pop(sample.request_id, None) or claims_of(output)
@@ -150,7 +157,7 @@ class EngineCheck:
             if len(claims) == 1 or not sample.held_placeholder:  # later turns saw what has been cut away
                 sample.claims = tuple(claims)
 
-    def _listens(self) -> bool:
+    def _keeps_claims(self) -> bool:
         return bool(self._every and (self._records or self._host.args.use_vllm))
 
     def look(self, samples: Sequence[VisionSample]) -> EngineRecord | None:
@@ -158,7 +165,7 @@ class EngineCheck:
         if not self._due() or not self.guard.is_on(PART):
             return None
         self._checked = self._host.state.global_step
-        choice = self._together(lambda: self._choose(samples))
+        choice = self._on_all_ranks(lambda: self._choose(samples))
         if choice is None:
             return None
         of_ranks: list[Choice] = gather_object([replace(choice, samples=())])
@@ -177,8 +184,9 @@ class EngineCheck:
         return self._over_ranks(choice.samples[:rows], not why, garbage)
 
     def _choose(self, samples: Sequence[VisionSample]) -> Choice:
-        every = [sample for sample in samples if sample.claims]
-        claimed = [sample for sample in every if any(claim.logps for claim in sample.claims)] or every
+        claimed = [sample for sample in samples if sample.claims]
+        with_logps = [sample for sample in claimed if any(claim.logps for claim in sample.claims)]
+        claimed = with_logps or claimed
         rows = self.rows if self._checked < self._until else LATER_ROWS
         chosen = claimed[:: max(1, len(claimed) // rows)][:rows]
         claims = [claim for sample in chosen for claim in sample.claims]
@@ -191,7 +199,7 @@ class EngineCheck:
             completions=len(samples),
         )
 
-    def _together(self, action: Callable[[], T], part: str = PART) -> T | None:
+    def _on_all_ranks(self, action: Callable[[], T], part: str = PART) -> T | None:
         """What this rank makes; None on all, and the part is off, if one of them cannot."""
         host = self._host
         return self.guard.together(
@@ -202,39 +210,40 @@ class EngineCheck:
         self, samples: Sequence[VisionSample], scored: bool, garbage: float
     ) -> EngineRecord | None:
         """Every rank may have an engine of its own: those that differ are judged by themselves."""
-        made = self._together(lambda: Comparison(self._host, samples, self._sampling(), scored))
-        if made is None:
+        comparison = self._on_all_ranks(lambda: Comparison(self._host, samples, self._sampling(), scored))
+        if comparison is None:
             return None
 
         def as_configured() -> Agreement:
-            made.forward()
-            return made.as_configured()
+            comparison.forward()
+            return comparison.as_configured()
 
-        mine = self._together(as_configured)
-        if mine is None:
+        of_rank = self._on_all_ranks(as_configured)
+        if of_rank is None:
             return None
-        parts: list[Agreement] = gather_object([mine])
+        parts: list[Agreement] = gather_object([of_rank])
         engine = self._engine()
-        agreement = replace(together(parts), garbage=garbage)
+        agreement = replace(over_ranks(parts), garbage=garbage)
         apart = [rank for rank, part in enumerate(parts) if part.all.mean_ratio > engine.limit]
         if apart:
             # Without causes the fault is told all the same.
-            others: list[dict[str, Distance]] = gather_object([self._together(made.otherwise, CAUSES) or {}])
+            causes = self._on_all_ranks(comparison.otherwise, CAUSES) or {}
+            of_ranks: list[dict[str, Distance]] = gather_object([causes])
             agreement = replace(
-                together([parts[rank] for rank in apart]),
-                hypotheses={n: sum((others[rank][n] for rank in apart), Distance()) for n in others[0]},
+                over_ranks([parts[rank] for rank in apart]),
+                hypotheses={name: total(of_ranks[rank][name] for rank in apart) for name in of_ranks[0]},
                 prompt=agreement.prompt,
                 ranks="" if len(apart) == len(parts) else f" of rank {', '.join(map(str, apart))}",
                 garbage=garbage,
             )
-        return self._together(lambda: self._judged(agreement, engine))
+        return self._on_all_ranks(lambda: self._judged(agreement, engine))
 
     def _judged(self, agreement: Agreement, engine: EngineFacts) -> EngineRecord:
         record = judge(agreement, self.history, engine)
         self.history.append(agreement)
-        if record.rule and not self._faulty:
+        was_faulty = self.record is not None and self.record.rule
+        if record.rule and not was_faulty:
             self._until = max(self._until, self._checked + 1 + FIRST_STEPS)
-        self._faulty = bool(record.rule)
         self.record = record
         return record
 

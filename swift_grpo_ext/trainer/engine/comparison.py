@@ -10,7 +10,6 @@ from typing import Any, TypeAlias
 
 import torch
 from jaxtyping import Float
-from PIL import Image
 from torch import Tensor, nn
 
 from swift_grpo_ext.group.logps import Sampling, sampled_logps
@@ -26,8 +25,13 @@ from swift_grpo_ext.trainer.engine.prompts import (
     lost_image,
     prompt_difference,
 )
-from swift_grpo_ext.trainer.engine.turns import Place, last_heard, name_of, places, rewritten, turn_at
-from swift_grpo_ext.trainer.engine.vision import OTHER_PICTURES, OTHER_POSITIONS, positions_by
+from swift_grpo_ext.trainer.engine.turns import Place, longest_prompt, name_of, places, rewritten, turn_at
+from swift_grpo_ext.trainer.engine.vision import (
+    OTHER_PICTURES,
+    OTHER_POSITIONS,
+    PictureChange,
+    positions_by,
+)
 from swift_grpo_ext.trainer.host import Host, base_model, unwrapped
 from swift_grpo_ext.trainer.inference import collated, looking
 from swift_grpo_ext.trainer.logging import PictureFolder
@@ -90,12 +94,7 @@ class Comparison:
         values = self._scored(self._logits, self._sampling)
         computed = [part.tolist() for part in values.split(list(map(len, self._places)))]
         claimed = [[place.logp for place in row] for row in self._places]
-        begin = Distance()
-        rest = Distance()
-        for engine, trainer in zip(claimed, computed, strict=True):
-            first, others = begin_and_rest(engine, trainer)
-            begin += first
-            rest += others
+        begin, rest = begin_and_rest(claimed, computed)
         tokens = (begin + rest).tokens or 1.0
         return Agreement(
             self._host.state.global_step,
@@ -156,7 +155,7 @@ class Comparison:
             logits: Float[Tensor, "batch places vocab"] = model(**inputs).logits
         return logits.flatten(0, -2)
 
-    def _other_models(self) -> Iterator[tuple[str, object, AbstractContextManager[object]]]:
+    def _other_models(self) -> Iterator[tuple[str, nn.Module, AbstractContextManager[object]]]:
         host = self._host
         family = family_of(host.template.config)
         policy = unwrapped(host.model)
@@ -180,9 +179,7 @@ class Comparison:
                 stack.enter_context(swapped(policy.get_submodule(name), "forward", tower.__call__))
             yield
 
-    def _with_pictures(
-        self, change: Callable[[Image.Image, tuple[int, int] | None], Image.Image]
-    ) -> list[Inputs]:
+    def _with_pictures(self, change: PictureChange) -> list[Inputs]:
         """What the model would be given if the images of each row were changed."""
         processor = getattr(self._host.template.processor, "image_processor", None)
         side = getattr(processor, "patch_size", None)
@@ -203,7 +200,7 @@ class Comparison:
         """How the engine saw a row's prompts or images otherwise; empty if it did not."""
         claims = sample.claims
         decode = self._host.template.tokenizer.decode
-        seen = last_heard(claims).prompt
+        seen = longest_prompt(claims)
         where = ""
         words = ""
         if not sample.videos:
@@ -265,24 +262,3 @@ class Comparison:
                     worst=self._in_words(ids, worst, logp),
                     image=(self._pictures.path_of(seen[-1]) or "") if seen else "",
                 )
-
-
-def together(parts: Sequence[Agreement]) -> Agreement:
-    """The check over ranks."""
-    begin, rest = (sum(each, Distance()) for each in zip(*((p.begin, p.rest) for p in parts), strict=True))
-    tokens = (begin + rest).tokens or 1.0
-    return replace(
-        parts[0],
-        begin=begin,
-        rest=rest,
-        engine_logp=sum(part.engine_logp * part.all.tokens for part in parts) / tokens,
-        trainer_logp=sum(part.trainer_logp * part.all.tokens for part in parts) / tokens,
-        prompt=next((part.prompt for part in parts if part.prompt), ""),
-        history=next((part.history for part in parts if part.history), ""),
-        first_gap=next((part.first_gap for part in parts if part.first_gap), ""),
-        turns=tuple(sorted((turn for part in parts for turn in part.turns), key=_mean, reverse=True)),
-    )
-
-
-def _mean(turn: TurnFigures) -> float:
-    return turn.distance.mean

@@ -72,15 +72,15 @@ def _spread(count: int, most: int) -> list[int]:
     return [*range(early), *(early + (count - 1 - early) * k // max(1, rest - 1) for k in range(rest))]
 
 
-def last_heard(claims: Sequence[Claim]) -> Claim:
-    """The claim whose prompt holds the most turns as they were sampled: an empty one is filled later."""
+def longest_prompt(claims: Sequence[Claim]) -> Sequence[int]:
+    """The prompt that holds the most turns as they were sampled: an empty one is filled later."""
     whole = len(list(takewhile(lambda claim: claim.tokens, claims)))
-    return claims[min(whole, len(claims) - 1)]
+    return claims[min(whole, len(claims) - 1)].prompt
 
 
 def rewritten(claims: Sequence[Claim]) -> list[int]:
     """The turns (from 1) whose prompt the last prompt does not begin with: a scheduler changed it."""
-    last = last_heard(claims).prompt
+    last = longest_prompt(claims)
     return [
         turn
         for turn, claim in enumerate(claims, 1)

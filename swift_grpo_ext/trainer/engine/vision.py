@@ -54,13 +54,17 @@ def positions_by(change: Callable[[Positions], Positions], model: nn.Module) -> 
         yield
 
 
+PictureChange: TypeAlias = Callable[[Image.Image, tuple[int, int] | None], Image.Image]
+"""Of a picture, and of its final size (width, height), if that is known."""
+
+
 def blue_first(picture: Image.Image, _size: tuple[int, int] | None) -> Image.Image:
     """With red and blue in each other's place."""
     return Image.merge("RGB", picture.split()[::-1])
 
 
-def resized_by(filter: Image.Resampling) -> Callable[[Image.Image, tuple[int, int] | None], Image.Image]:
-    """How a picture is brought to its final size (None: not known) by a filter of Pillow."""
+def resized_by(filter: Image.Resampling) -> PictureChange:
+    """How a picture is brought to its final size by a filter of Pillow."""
 
     def resized(picture: Image.Image, size: tuple[int, int] | None) -> Image.Image:
         return picture.resize(size, filter) if size else picture
@@ -68,7 +72,7 @@ def resized_by(filter: Image.Resampling) -> Callable[[Image.Image, tuple[int, in
     return resized
 
 
-OTHER_PICTURES: Mapping[str, Callable[[Image.Image, tuple[int, int] | None], Image.Image]] = {
+OTHER_PICTURES: Mapping[str, PictureChange] = {
     CHANNELS: blue_first,
     **{
         f"{FILTERS} {name}": resized_by(Image.Resampling[name.upper()])
