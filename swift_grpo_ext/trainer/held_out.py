@@ -25,7 +25,7 @@ from swift_grpo_ext.ms_swift.hf import RepeatSampler
 from swift_grpo_ext.ms_swift.shared import RequestConfig, get_logger
 from swift_grpo_ext.settings import Settings
 from swift_grpo_ext.swap import swapped
-from swift_grpo_ext.trainer.held_out_rows import HeldOutRows, strategy
+from swift_grpo_ext.trainer.held_out_rows import HeldOutRows
 from swift_grpo_ext.trainer.host import Host
 from swift_grpo_ext.trainer.samples import Rewards
 from swift_grpo_ext.watch.held_out import (
@@ -59,7 +59,7 @@ class HeldOut:
         Args:
             logged_names: Of rewards, by the names under which they were asked for.
         """
-        if self._host.eval_dataset is None or strategy(self._host.args.eval_strategy) == "no":
+        if self._host.eval_dataset is None or self._host.args.eval_strategy == "no":
             return
         reason = self._why_off()
         self.active = not reason
@@ -131,7 +131,7 @@ class HeldOut:
 
     def in_order(self, dataset: Dataset[object]) -> RepeatSampler | None:
         """The rows of an evaluation in the same order every time; None: as ms-swift orders them."""
-        return self._rows.in_order(dataset) if self.active else None
+        return RepeatSampler(dataset, self._host.num_generations_eval, shuffle=False) if self.active else None
 
     @contextmanager
     def evaluating(self) -> Iterator[None]:
@@ -163,7 +163,7 @@ class HeldOut:
         if not self._collected or self._host.model.training:
             return
         evaluation = self._evaluation()
-        before = next(reversed(self._history.evaluations), None)
+        before = self._history.newest
         self._history.add(evaluation)
         self._training_rewards = []
         self._collected = []
@@ -248,17 +248,16 @@ class HeldOut:
             logger.warning(f"swift-grpo-ext [held-out] step {evaluation.step} is not in the report: {error}")
 
     def newest(self) -> float | None:
-        """The mean of the newest evaluation; None before the first."""
-        scores = [
-            score for one in self._history.evaluations[-1:] for score in one.scored(self._history.metric)
-        ]
+        """The mean of the newest evaluation; None before the first, or if no row was scored."""
+        newest = self._history.newest
+        scores = newest.scored(self._history.metric) if newest else ()
         return fmean(scores) if scores else None
 
     # The best checkpoint.
 
     def saved_if_best(self, is_best: bool) -> bool:
         """Have the best checkpoint saved, also at a step at which none would be; returns whether it is."""
-        if self.active and is_best and strategy(self._host.args.save_strategy) != "no":
+        if self.active and is_best and self._host.args.save_strategy != "no":
             self._host.control.should_save = True
         return is_best
 

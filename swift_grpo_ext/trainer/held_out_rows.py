@@ -4,14 +4,14 @@ import hashlib
 import json
 import random
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sized
 from contextlib import contextmanager
-from typing import Any
+
+from datasets import Dataset, IterableDataset
 
 from swift_grpo_ext.errors import RefusedError
 from swift_grpo_ext.group.batch_sizes import groups_in
 from swift_grpo_ext.ms_swift.arguments import GRPOConfig
-from swift_grpo_ext.ms_swift.hf import RepeatSampler
 from swift_grpo_ext.ms_swift.shared import get_logger
 from swift_grpo_ext.settings import Settings
 from swift_grpo_ext.trainer.distributed import agreed_max
@@ -47,7 +47,7 @@ class HeldOutRows:
             f"{100 * self._share:.3g} % of the run (SWIFT_GRPO_EXT_HELD_OUT_SHARE)"
         )
         self.words = f"{words}, {_digest(host.eval_dataset)}"
-        if history.evaluations and history.evaluations[-1].rows != self.words:
+        if history.newest and history.newest.rows != self.words:
             logger.warning(
                 "swift-grpo-ext [held-out] the validation rows are not those of the resumed run: the best "
                 "checkpoint is chosen anew"
@@ -58,9 +58,8 @@ class HeldOutRows:
     def _affordable(self, total: int, history: HeldOutHistory) -> int:
         """Rows of an evaluation, the same on all ranks; before the first step, whose cost is unknown, all."""
         host = self._host
-        earlier = history.evaluations[-1:]
-        if earlier:  # a resumed run goes on with as many
-            return min(total, len(earlier[0].scores.get(TOTAL, ())) or total)
+        if history.newest:  # a resumed run goes on with as many
+            return min(total, len(history.newest.scores.get(TOTAL, ())) or total)
         size = total
         if host.state.global_step and self.cost.completions:
             ranks = host.accelerator.num_processes
@@ -73,12 +72,8 @@ class HeldOutRows:
         # The first rank's clock decides for all.
         return agreed_max(size if host.accelerator.is_main_process else 0, host.accelerator.device)
 
-    def in_order(self, dataset: Any) -> RepeatSampler:
-        """The rows of an evaluation in the same order every time."""
-        return RepeatSampler(dataset, self._host.num_generations_eval, shuffle=False)
 
-
-def fit_evaluation_batch(dataset: Any, args: GRPOConfig) -> None:
+def fit_evaluation_batch(dataset: Dataset | IterableDataset | None, args: GRPOConfig) -> None:
     """Evaluate in batches of training's size, but of no more rows than there are.
 
     ms-swift's default is 1, where an engine answers one prompt at a time; and it asserts that there are as
@@ -88,7 +83,7 @@ def fit_evaluation_batch(dataset: Any, args: GRPOConfig) -> None:
     Raises:
         RefusedError: There are fewer rows than ranks, and ms-swift could not evaluate them either.
     """
-    if strategy(args.eval_strategy) == "no" or args.eval_use_evalscope or not hasattr(dataset, "__len__"):
+    if args.eval_strategy == "no" or args.eval_use_evalscope or not isinstance(dataset, Sized):
         return
     if args.num_generations_eval != 1:
         return
@@ -145,19 +140,14 @@ class Cost:
         self._evaluations += self.evaluation_seconds_so_far
 
 
-def strategy(option: object) -> str:
-    """A strategy of transformers in words, whether it is still a text or its enumeration."""
-    return str(getattr(option, "value", option))
-
-
 def _steps_between(host: Host) -> float:
     """Optimizer steps between two evaluations."""
-    if strategy(host.args.eval_strategy) == "steps" and host.state.eval_steps:
+    if host.args.eval_strategy == "steps" and host.state.eval_steps:
         return float(host.state.eval_steps)
     return host.state.max_steps / max(1.0, float(host.args.num_train_epochs))
 
 
-def _digest(dataset: Any) -> str:
+def _digest(dataset: Dataset) -> str:
     """Tells a validation set from another by the text of its rows; images are not loaded."""
     texts = hashlib.sha256()
     for row in dataset.select_columns("messages"):

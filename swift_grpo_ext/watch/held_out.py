@@ -79,7 +79,7 @@ def _differences(before: Sequence[Evaluation], after: Sequence[Evaluation], rewa
 
 def _row_means(evaluations: Sequence[Evaluation], reward: str) -> list[float | None]:
     """Of each row over the evaluations that scored it; None where none did."""
-    rows = zip(*(one.scores.get(reward, ()) for one in evaluations), strict=False)
+    rows = zip(*(evaluation.scores.get(reward, ()) for evaluation in evaluations), strict=False)
     scored = ([score for score in row if score is not None] for row in rows)
     return [fmean(row) if row else None for row in scored]
 
@@ -135,13 +135,21 @@ class HeldOutHistory:
 
     def add(self, evaluation: Evaluation) -> None:
         """Take in an evaluation; one of the same step replaces that (a resumed run does a step again)."""
-        self.evaluations = [one for one in self.evaluations if one.step < evaluation.step]
-        self.evaluations.append(evaluation)
+        self.evaluations = [
+            *(other for other in self.evaluations if other.step < evaluation.step),
+            evaluation,
+        ]
+
+    @property
+    def newest(self) -> Evaluation | None:
+        """The last one; None before the first."""
+        return self.evaluations[-1] if self.evaluations else None
 
     @property
     def comparable(self) -> list[Evaluation]:
         """Those on the rows of the newest one: a resumed run may have been given other rows."""
-        return [one for one in self.evaluations if one.rows == self.evaluations[-1].rows]
+        rows = self.newest and self.newest.rows
+        return [evaluation for evaluation in self.evaluations if evaluation.rows == rows]
 
     @property
     def best(self) -> Evaluation | None:
@@ -150,14 +158,14 @@ class HeldOutHistory:
 
     @property
     def _scored(self) -> list[Evaluation]:
-        return [one for one in self.comparable if one.scored(self.metric)]
+        return [evaluation for evaluation in self.comparable if evaluation.scored(self.metric)]
 
     def _height(self, evaluation: Evaluation) -> float:
         """The mean, more being better."""
         mean = fmean(evaluation.scored(self.metric))
         return mean if self.greater_is_better else -mean
 
-    def _most(self, change: Interval | None) -> float:
+    def _better_end(self, change: Interval | None) -> float:
         """The better end of a change's interval, more being better; infinite if it is not known."""
         if change is None:
             return math.inf
@@ -180,7 +188,7 @@ class HeldOutHistory:
         if start < 1:
             return ""
         size = min(evaluations, start)
-        heights = [self._height(one) for one in scored]
+        heights = list(map(self._height, scored))
         candidates = [fmean(heights[end - size : end]) for end in range(size, start + 1)]
         highest = max(candidates)
         if max(heights[start:]) >= highest:
@@ -193,7 +201,7 @@ class HeldOutHistory:
             ERROR_RATE / looks,
             swing(heights[:start], heights[start:]) * math.sqrt(1 / size + 1 / evaluations),
         )
-        if self._most(change) >= 0:
+        if self._better_end(change) >= 0:
             return ""
         return (
             f"held-out {self.metric} has been below its best of steps {best[0].step} to {best[-1].step} for "
@@ -225,7 +233,7 @@ class HeldOutHistory:
             return ""
         rise = _clear_training_rise(first, newest)
         change = newest.change_since(first, self.metric, ERROR_RATE / len(scored))
-        if rise <= 0 or self._most(change) >= rise or self._catches_up(newest):
+        if rise <= 0 or self._better_end(change) >= rise or self._catches_up(newest):
             return ""
         return f"training reward up {rise:.2g}, held-out {self.metric} flat since step {first.step}"
 
