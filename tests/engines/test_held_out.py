@@ -1,4 +1,4 @@
-"""Held-out rewards with rollouts by vLLM, colocated: what transformers' engine would score."""
+"""Held-out rewards with rollouts by vLLM, colocated and on a server: what transformers' engine would score."""
 
 import json
 from statistics import fmean
@@ -7,7 +7,7 @@ import pytest
 
 from swift_grpo_ext import testing
 from swift_grpo_ext.watch.held_out import read_evaluations
-from tests.engines.conftest import grpo_with_vllm
+from tests.engines.conftest import grpo_with_vllm, rollout_server
 
 pytestmark = [pytest.mark.lane, pytest.mark.timeout(600)]
 
@@ -32,10 +32,17 @@ def scores(run):
     return {one.step: one.scores["reward"] for one in read_evaluations(folder_of(run))}
 
 
-def test_each_row_is_answered_greedily_by_the_weights_of_its_step(sharp_qwen, digits, held_out, tmp_path):
+@pytest.mark.parametrize("mode", ["colocate", "server"])
+def test_each_row_is_answered_greedily_by_the_weights_of_its_step(
+    mode, sharp_qwen, digits, held_out, tmp_path
+):
     variables = {"SWIFT_GRPO_EXT_HELD_OUT_SHARE": "1"}
     options = {**RUN, "val_dataset": held_out}
-    run = grpo_with_vllm(sharp_qwen, digits, tmp_path, variables, vllm_mode="colocate", **options)
+    if mode == "colocate":
+        run = grpo_with_vllm(sharp_qwen, digits, tmp_path, variables, vllm_mode="colocate", **options)
+    else:
+        with rollout_server(sharp_qwen, tmp_path, {}) as server:
+            run = grpo_with_vllm(sharp_qwen, digits, tmp_path, variables, **server, **options)
     by_vllm = scores(run)
     assert {step: len(rows) for step, rows in by_vllm.items()} == {1: 7, 2: 7}
     assert by_vllm[1] != by_vllm[2], "both are answers of the same weights"
