@@ -21,7 +21,18 @@ RUN = {"max_steps": 4, "save_strategy": "steps", "save_steps": 1}
 IN_THE_GATE = [("rollout", signal.SIGTERM), ("backward", signal.SIGINT)]
 OTHERS = [
     (phase, number)
-    for phase in ("data", "prepare", "reward", "reference", "check", "forward", "optimizer", "save", "log")
+    for phase in (
+        "data",
+        "prepare",
+        "reward",
+        "reference",
+        "check",
+        "forward",
+        "optimizer",
+        "save",
+        "log",
+        "evaluate",
+    )
     for number in (signal.SIGTERM, signal.SIGINT)
 ]
 
@@ -45,8 +56,13 @@ def test_a_signal_in_any_phase_ends_after_a_saved_step(
 
     monkeypatch.setattr(Phases, "_turn", turned)
     handler = signal.getsignal(number)
+    evaluated = {}
+    if phase == "evaluate":
+        rows = tmp_path / "held_out.jsonl"
+        rows.write_text("".join(digits.test.read_text().splitlines(keepends=True)[:4]))
+        evaluated = {"val_dataset": rows, "eval_strategy": "steps", "eval_steps": 1}
     with pytest.raises(SystemExit) as ended:
-        figures(tiny_qwen, digits.train, tmp_path, **RUN)
+        figures(tiny_qwen, digits.train, tmp_path, **RUN, **evaluated)
     assert ended.value.code == 128 + number
     assert signal.getsignal(number) is handler
     folder = newest_version(tmp_path)
