@@ -65,7 +65,7 @@ class EngineCheck:
         self._begin += begin
         self._rest += rest
 
-    def look(self) -> EngineRecord | None:
+    def compare(self) -> EngineRecord | None:
         """What the check of an update shows; None if none was due, or possible. Every rank comes here."""
         if not self._due:
             return None

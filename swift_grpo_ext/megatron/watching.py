@@ -66,7 +66,7 @@ class Watching(Monitors):
         self.watch.phases.rest_in("between")
         norm = None if grad_norm is None else float(grad_norm)
         step = self._host.state.global_step
-        self.add_engine(self._engine.look())
+        self.add_engine(self._engine.compare())
         return self.watch.end_step(step + 1, norm, not updated)
 
     def begin_generation_batch(self) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from swift_grpo_ext.trainer.engine import EngineCheck
 
-look = EngineCheck.look
+look = EngineCheck.compare
 
 
 def recorded(self, samples):
@@ -18,4 +18,4 @@ def recorded(self, samples):
     return found
 
 
-EngineCheck.look = recorded
+EngineCheck.compare = recorded

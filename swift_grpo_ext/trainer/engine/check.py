@@ -160,7 +160,7 @@ class EngineCheck:
     def _keeps_claims(self) -> bool:
         return bool(self._every and (self._records or self._host.args.use_vllm))
 
-    def look(self, samples: Sequence[VisionSample]) -> EngineRecord | None:
+    def compare(self, samples: Sequence[VisionSample]) -> EngineRecord | None:
         """Compare completions of all ranks, which come here together; None where none is due or possible."""
         if not self._due() or not self.guard.is_on(PART):
             return None

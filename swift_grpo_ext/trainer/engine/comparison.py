@@ -191,9 +191,9 @@ class Comparison:
                 sizes = [(columns * side, rows * side) for _, rows, columns in grids.tolist()]
             other = copy(sample)
             other.images = list(map(change, map(picture_of, sample.images), sizes))
-            made, _ = collated(self._host, [other], self._template)
-            made.pop("logits_to_keep", None)
-            changed.append(made if made["input_ids"].shape == inputs["input_ids"].shape else inputs)
+            others, _ = collated(self._host, [other], self._template)
+            others.pop("logits_to_keep", None)
+            changed.append(others if others["input_ids"].shape == inputs["input_ids"].shape else inputs)
         return changed
 
     def _prompt(self, sample: VisionSample, inputs: Inputs, ids: list[int]) -> str:

@@ -48,10 +48,9 @@ def _media_difference(engine: Sequence[int], trainer: Sequence[int], placeholder
     of_trainer = sum(wanted)
     where = ""
     if of_engine == of_trainer:  # of several images
-        pairs = list(zip_longest(seen, wanted, fillvalue=0))
-        number = next(number for number, (engine, trainer) in enumerate(pairs) if engine != trainer)
-        of_engine, of_trainer = pairs[number]
-        where = f" for image {number + 1}"
+        pairs = enumerate(zip_longest(seen, wanted, fillvalue=0), 1)
+        number, (of_engine, of_trainer) = next((n, pair) for n, pair in pairs if pair[0] != pair[1])
+        where = f" for image {number}"
     return (
         f"the engine has {of_engine} image tokens{where}, the trainer {of_trainer}: images are resized "
         "differently; give MAX_PIXELS, MIN_PIXELS (and the like) to both, the rollout server and the trainer"

@@ -29,7 +29,7 @@ def places(
     Of a turn those from its begin to the first one that is another token in the row: a scheduler may cut or
     rewrite what was sampled. A turn whose prompt is not in the row is left out, see `rewritten`.
     """
-    found = []
+    compared = []
     most = max(1, PLACES // max(1, len(claims)))
     starts = _starts(claims, ids, trained, placeholders)
     for turn, (claim, start) in enumerate(zip(claims, starts, strict=True), 1):
@@ -38,8 +38,8 @@ def places(
         pairs = zip(claim.tokens, ids[start:], strict=False)
         same = len(list(takewhile(lambda pair: pair[0] == pair[1], pairs)))
         numbers = _spread(min(same, len(claim.logps)), most)
-        found += [Place(turn, number, start + number, claim.logps[number]) for number in numbers]
-    return found
+        compared += [Place(turn, number, start + number, claim.logps[number]) for number in numbers]
+    return compared
 
 
 def _starts(
