@@ -24,6 +24,7 @@ BLOCKS = tuple(DIALECTS.answers.items())
 FENCE = "```"
 MAX_SHORT_CHARS = 4_000  # of a longer answer, a short value stands at the start or at the end
 MAX_LEAD = 120  # characters of a sentence before what it says
+MAX_SENTENCE = 800  # characters of a sentence in which what is marked is looked for
 MAX_ANSWER_CHARS = 32_768  # a longer answer counts as none: no task needs it, and costs stay bounded
 
 _MARKS = {pair: tuple(re.compile(re.escape(mark), re.I) for mark in pair) for pair in (*BLOCKS, *THINKING)}
@@ -200,26 +201,18 @@ def readings(completion: str, gold: str = "") -> list[str]:
     if (answer := extract_answer(completion)) is None:
         return []
     fenced = answer if FENCE in gold else last_fenced(answer)
-    found = [fenced, unwrapped(fenced)]
-    fenced = without_explanation(_PREAMBLE.sub("", fenced))
-    found.append(unwrapped(fenced))
-    if "\\" in fenced and (boxed := last_boxed(fenced)) is not None:
-        found.append(unwrapped(boxed))
-    if label := after_label(fenced):
-        found.append(unwrapped(label))
-    if isinstance(value := json_value(fenced), str):
-        found.append(value)
-    if "\n" not in fenced and len(fenced) <= 800 and _SENTENCE.match(fenced):
-        ends = [cue.end() for cue in _LED_IN.finditer(fenced[:MAX_LEAD])]
-        found += [unwrapped(fenced[end:]) for end in ends if not _LEFT_OPEN.search(fenced[:end])]
-    marked = [one or other for one, other in _MARKED.findall(fenced[:800])]
-    if len(marked) == 1 and "\n" not in fenced and len(fenced) <= 800:
-        found.append(unwrapped(marked[0]))
-    found.append(fenced.replace("**", ""))
+    body = without_explanation(_PREAMBLE.sub("", fenced))
+    parts = [fenced, body, last_boxed(body), after_label(body) or None, json_value(body)]
+    if "\n" not in body:
+        leads = [cue.end() for cue in _LED_IN.finditer(body[:MAX_LEAD])] if _SENTENCE.match(body) else []
+        parts += [body[lead:] for lead in leads if not _LEFT_OPEN.search(body[:lead])]
+        marked = _MARKED.findall(body[:MAX_SENTENCE])
+        parts += ["".join(mark) for mark in marked] if len(marked) == 1 else []
+    texts = [fenced, body.replace("**", ""), *(unwrapped(part) for part in parts if isinstance(part, str))]
     if not gold.endswith((".", "。")):
-        found += [text[:-1] for text in found if text.endswith((".", "。"))]
-        found += [text[:-1] for text in found if text.endswith("的")]
-    return list(dict.fromkeys(fold_width(text) for text in found))
+        texts += [text[:-1] for text in texts if text.endswith((".", "。"))]
+        texts += [text[:-1] for text in texts if text.endswith("的")]
+    return list(dict.fromkeys(map(fold_width, texts)))
 
 
 def json_value(text: str) -> object:

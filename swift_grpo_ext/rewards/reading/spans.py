@@ -135,5 +135,5 @@ def _walked(value: Json, depth: int) -> list[float]:
     if start is not None and end is not None:
         return _walked([start, end], depth + 1)
     held = [inner for key, inner in plain.items() if any(word in key for word in _HOLDERS)]
-    inner = held or [part for part in plain.values() if isinstance(part, (dict, list))]
+    inner = held or list(plain.values())
     return [time for part in inner for time in _walked(part, depth + 1)]
