@@ -13,18 +13,18 @@ from typing import Any, Literal, TypeAlias, TypeVar, get_type_hints
 from pydantic import TypeAdapter, ValidationError
 
 from swift_grpo_ext.errors import RewardError, SettingsError, nearest
+from swift_grpo_ext.rewards.reading.json_text import Json
 
 _T = TypeVar("_T")
 Completion: TypeAlias = str | Sequence[Mapping[str, Any]] | Mapping[str, Any]
 """What the model wrote: a text, a message, or messages of which it is the last."""
 
 
-def last_question(messages: object) -> str:
+def last_question(messages: Json) -> str:
     """Text of the last user turn in a column ``messages``, a text or typed parts; "" if there is none."""
     turns = messages if isinstance(messages, (list, tuple)) else ()
-    turns = [turn for turn in turns if isinstance(turn, Mapping)]
-    asked = [turn.get("content") for turn in turns if turn.get("role") == "user"]
-    return _text_of(asked[-1]) if asked else ""
+    by_user = [turn for turn in turns if isinstance(turn, Mapping) and turn.get("role") == "user"]
+    return _text_of(by_user[-1].get("content")) if by_user else ""
 
 
 def completion_text(completion: Completion) -> str:
@@ -45,7 +45,7 @@ def _is_batch(completions: str | Sequence[Any] | None, columns: Mapping[str, obj
     )
 
 
-def _text_of(content: object, parts: bool = True) -> str:
+def _text_of(content: Json, parts: bool = True) -> str:
     """A content as text: a text, or a list of typed parts."""
     if isinstance(content, str):
         return content

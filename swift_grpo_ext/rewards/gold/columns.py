@@ -7,7 +7,7 @@ from typing import Any
 
 from swift_grpo_ext.rewards.contract import Columns, Reward, Unscorable
 from swift_grpo_ext.rewards.reading.answer import ANSWER, MAX_ANSWER_CHARS, last_block
-from swift_grpo_ext.rewards.reading.json_text import decoded
+from swift_grpo_ext.rewards.reading.json_text import Json, decoded
 
 
 class NoGold(Unscorable):
@@ -42,7 +42,7 @@ def gold_from(columns: Columns, names: tuple[str, ...], source: str, missing: An
     return {**others, "solution": columns.get(source, missing)}
 
 
-def listed(value: object) -> list[object] | None:
+def listed(value: Json) -> list[Json] | None:
     """The items of a list, also in JSON or Python, of ``{"answer": text}`` their texts; None for no list."""
     if isinstance(value, str) and value[:1] == "[" and value[-1:] == "]" and len(value) <= MAX_ANSWER_CHARS:
         value = next(iter(decoded(value, json.loads, ast.literal_eval)), None)
@@ -81,7 +81,7 @@ def gold_strings(columns: Columns, names: tuple[str, ...]) -> list[str]:
     return fitting or [short_enough(texts[0])]
 
 
-def _is_text(value: object) -> bool:
+def _is_text(value: Json) -> bool:
     return isinstance(value, (str, int, float)) and not isinstance(value, bool)
 
 
@@ -96,7 +96,7 @@ def short_enough(gold: str) -> str:
     return gold
 
 
-def as_text(value: object) -> str:
+def as_text(value: Json) -> str:
     """A gold value as a model would write it: text as it is, anything else as JSON."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Literal, TypeAlias
 
 from swift_grpo_ext.rewards.contract import Columns, last_question
+from swift_grpo_ext.rewards.reading.json_text import Json
 
 FailureKind: TypeAlias = Literal["error", "timeout", "refused"]
 MAX_LATENCIES = 1024
@@ -171,7 +172,7 @@ def record_failure(path: Path | None, failure: Failure, completion: str, columns
             file.write(text + "\n")
 
 
-def _short(value: object) -> object:
+def _short(value: Json) -> Json:
     """The value without texts that nobody reads, such as images in base64."""
     if isinstance(value, str) and len(value) > MAX_TEXT:
         return f"<text of {len(value)} characters>"

@@ -25,6 +25,7 @@ from pydantic import (
 from swift_grpo_ext.errors import SettingsError, nearest
 from swift_grpo_ext.rewards.catalogue import NAMES, PREFIX, get_reward
 from swift_grpo_ext.rewards.contract import Reward, Unscorable
+from swift_grpo_ext.rewards.reading.json_text import Json
 
 SETTING = "SWIFT_GRPO_EXT_REWARD_TABLE"
 ALL = "*"
@@ -49,7 +50,7 @@ class RewardRule(BaseModel):
 
     @field_validator("tasks", mode="before")
     @classmethod
-    def _as_texts(cls, tasks: object) -> object:
+    def _as_texts(cls, tasks: Json) -> list[Json]:
         """One task without a list is one, and a number is its text."""
         listed = tasks if isinstance(tasks, (list, tuple)) else [tasks]
         return [str(task) if isinstance(task, int) else task for task in listed]
