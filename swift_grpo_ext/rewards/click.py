@@ -148,12 +148,12 @@ def click(
 
 def _same_direction(action: Action, gold: Action) -> bool:
     """Whether both move the same way; the finger of a swipe moves against the page."""
-    ours = action.text or action.towards
-    theirs = gold.text or gold.towards
+    answered = action.text or action.towards
+    wanted = gold.text or gold.towards
     worded = gold.kind if action.towards else action.kind
     if bool(action.towards) != bool(gold.towards) and worded == "scroll":
-        theirs = OPPOSITE.get(theirs, "")
-    return bool(ours) and ours == theirs
+        wanted = OPPOSITE.get(wanted, "")
+    return bool(answered) and answered == wanted
 
 
 def _same_text(action: Action, gold: Action) -> float:
@@ -167,8 +167,10 @@ def _same_text(action: Action, gold: Action) -> float:
     if gold.kind == "key":
         return float(keys_of(action.text) == keys_of(gold.text))
     if gold.kind == "open_app":
-        ours, theirs = ("".join(filter(str.isalnum, one.text.casefold())) for one in (action, gold))
-        return float(ours == theirs)
+        answered, wanted_app = (
+            "".join(filter(str.isalnum, said_by.text.casefold())) for said_by in (action, gold)
+        )
+        return float(answered == wanted_app)
     return token_f1(action.text, gold.text)
 
 

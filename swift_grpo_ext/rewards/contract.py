@@ -100,7 +100,7 @@ class Parameters:
         for p in inspect.signature(function).parameters.values():
             if dataclasses.is_dataclass(group := hints.get(p.name)):
                 self.groups[p.name] = group
-                self.defaults |= {one.name: one.default for one in dataclasses.fields(group)}
+                self.defaults |= {item.name: item.default for item in dataclasses.fields(group)}
                 self.hints |= get_type_hints(group, include_extras=True)
             elif p.kind is p.KEYWORD_ONLY:
                 self.defaults[p.name] = p.default
@@ -111,7 +111,7 @@ class Parameters:
         """Parameters as the function takes them: those of a group in its dataclass."""
         left = dict(values)
         for name, group in self.groups.items():
-            own = {one.name: left.pop(one.name) for one in dataclasses.fields(group) if one.name in left}
+            own = {item.name: left.pop(item.name) for item in dataclasses.fields(group) if item.name in left}
             left[name] = group(**own)
         return left
 

@@ -2,7 +2,7 @@
 
 from swift_grpo_ext.rewards.contract import Columns, Unscorable, reward
 from swift_grpo_ext.rewards.gold.columns import gold_string
-from swift_grpo_ext.rewards.gold.question import QUESTION, asked_for
+from swift_grpo_ext.rewards.gold.question import QUESTION, topic_of
 from swift_grpo_ext.rewards.reading.counts import counts, stated_count
 
 GOLD = ("solution", "count", "answer")
@@ -40,7 +40,7 @@ def count(completion: str, columns: Columns) -> float:
         1.0
     """
     gold = _gold_count(columns)
-    return float(stated_count(completion, asked_for(columns)) == gold)
+    return float(stated_count(completion, topic_of(columns)) == gold)
 
 
 @reward(gold=GOLD, reads=QUESTION, gold_text=lambda row, **_: str(_gold_count(row)))
@@ -61,5 +61,5 @@ def count_shaped(completion: str, columns: Columns) -> float:
         0.75
     """
     gold = _gold_count(columns)
-    predicted = stated_count(completion, asked_for(columns))
+    predicted = stated_count(completion, topic_of(columns))
     return 0.0 if predicted is None else 1.0 - min(1.0, abs(predicted - gold) / max(gold, 1))

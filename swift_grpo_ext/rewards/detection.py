@@ -87,10 +87,10 @@ def detection_f1(
     predicted, gold = _by_label(completion, columns, places)
     if not gold:
         return float(says_nothing(extract_answer(completion)))
-    found = sum(
+    pairs = sum(
         hits([box for box, _ in predicted[label]], boxes, iou_threshold) for label, boxes in gold.items()
     )
-    return 2 * found / (sum(map(len, predicted.values())) + sum(map(len, gold.values())))
+    return 2 * pairs / (sum(map(len, predicted.values())) + sum(map(len, gold.values())))
 
 
 def average_precisions(

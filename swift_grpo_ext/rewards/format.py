@@ -45,17 +45,17 @@ def contents(text: str, grammar: tuple[str, ...]) -> list[str] | None:
     once = {*marks, "<think>"} if "</think>" in marks else {*marks}  # or the template wrote it
     if any(text.count(mark) != (mark in marks) for mark in once - {"}"}):
         return None
-    found: list[str] = []
+    blocks: list[str] = []
     for kind, mark in zip(grammar[::2], (*marks, ""), strict=True):
         end = balanced_end(text) if mark == "}" else text.find(mark) if mark else len(text)
         part = text[:end].strip()
         text = text[end + len(mark) :]
         # Letters without width or ink and lone accents are nothing to see.
-        shown = any(category(one)[0] in "LNPS" and one not in _BLANK for one in part)
+        shown = any(category(letter)[0] in "LNPS" and letter not in _BLANK for letter in part)
         if end < 0 or (kind == "" and part) or (kind == "..." and not shown):
             return None
-        found += [part] if kind == "..." else []
-    return found
+        blocks += [part] if kind == "..." else []
+    return blocks
 
 
 @reward()

@@ -27,14 +27,14 @@ from swift_grpo_ext.rewards.reading.region import Box, Point, Region, pointed_at
 
 def written(region: Region, places: Places) -> dict[str, object]:
     """An object as an answer: Gemini's key in Gemini's order, else Qwen's."""
-    found: dict[str, object] = {"label": region.label} if region.label else {}
+    fields: dict[str, object] = {"label": region.label} if region.label else {}
     if region.point is not None:
-        found = {"point_2d": written_point(region.point, places), **found}
+        fields = {"point_2d": written_point(region.point, places), **fields}
     if region.box is not None:
         left, top, right, bottom = region.box
         gemini = {"box_2d": [top, left, bottom, right]}
-        found = {**(gemini if places.order == "yxyx" else {"bbox_2d": list(region.box)}), **found}
-    return found
+        fields = {**(gemini if places.order == "yxyx" else {"bbox_2d": list(region.box)}), **fields}
+    return fields
 
 
 def written_point(point: Point, places: Places) -> list[float]:

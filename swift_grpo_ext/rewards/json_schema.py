@@ -149,9 +149,9 @@ def _gold_json(columns: Columns) -> Json:
 def _schema(columns: Columns) -> Json:
     schema = True if columns.get("schema") is None else columns["schema"]
     if isinstance(schema, str):
-        if not (found := decoded(schema, _strict)):
+        if not (decoded_schema := decoded(schema, _strict)):
             raise Unscorable("schema is not JSON")
-        schema = found[0]
+        schema = decoded_schema[0]
     check_schema(schema)
     return schema
 
@@ -168,7 +168,7 @@ def _in_answer(answer: str) -> list[Json]:
     start = re.search(r"[\[{]|\Z", text)
     end = max(text.rfind("}"), text.rfind("]")) + 1
     readings = (text, unwrapped(text), text[start.start() : end] if start else "")
-    return next((found for one in readings if (found := decoded(one, _strict))), [])
+    return next((value for reading in readings if (value := decoded(reading, _strict))), [])
 
 
 @reward(gold=GOLD, reads=("schema",), cost="process", gold_text=_gold_json_text)

@@ -41,11 +41,11 @@ def _parse(text: str) -> list[object]:
 def _parse_gold(text: str) -> tuple[object, ...]:
     """The gold; nothing if Math-Verify would keep it as text or pick one of several numbers out of prose."""
     reading = gold_reading(text)
-    found = _parse(reading)
+    parts = _parse(reading)
     prose = not re.search(r"[$\\]", reading)
-    if all(isinstance(part, str) for part in found) or (prose and len(_NUMBER.findall(reading)) > 1):
+    if all(isinstance(part, str) for part in parts) or (prose and len(_NUMBER.findall(reading)) > 1):
         return ()
-    return tuple(found)
+    return tuple(parts)
 
 
 @reward(gold=GOLD, cost="process", gold_text=lambda row, **_: gold_reading(gold_string(row, GOLD)))
@@ -88,9 +88,9 @@ def math(completion: str, columns: Columns) -> float:
         readings.append(readings[0].replace(",", "."))
     if chain := _CHAIN.fullmatch(readings[0]):
         readings.append(f"${chain[1]}$")
-    parsed = [found for found in map(_parse, readings) if found]
+    parsed = [value for value in map(_parse, readings) if value]
     options = {"timeout_seconds": None, "allow_set_relation_comp": True}  # x < 3 for (-oo, 3), too
-    if not any(verify(list(gold), found, **options) for found in parsed):
+    if not any(verify(list(gold), value, **options) for value in parsed):
         return 0.0
     sides = [] if "=" in text else constant_sides(readings[0])
     return float(all(verify(list(gold), side, **options) or _near(side, gold) for side in map(_parse, sides)))

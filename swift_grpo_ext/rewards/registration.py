@@ -71,7 +71,7 @@ def prepare(functions: Iterable[object], frame: str | None, dataset: object) -> 
             function.runner.in_frame(frame)
             wanted = [name for name in function.reward.columns if name in known]
             if wanted and hasattr(dataset, "select_columns"):
-                function.runner.look_at(dataset.select_columns(wanted)[:FIRST_ROWS])
+                function.runner.note_columns(dataset.select_columns(wanted)[:FIRST_ROWS])
 
 
 def _class_of(name: str, shown: str, given: dict[str, object]) -> type:

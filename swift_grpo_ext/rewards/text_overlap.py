@@ -62,5 +62,10 @@ def rouge(completion: str, columns: Columns) -> float:
     from rapidfuzz.distance import LCSseq
 
     references = [tokenise(text) for text in _references(columns)]
-    pairs = [(one, other) for one in map(tokenise, readings(completion)) for other in references if one]
+    pairs = [
+        (answer, reference)
+        for answer in map(tokenise, readings(completion))
+        for reference in references
+        if answer
+    ]
     return max((2 * LCSseq.similarity(*pair) / sum(map(len, pair)) for pair in pairs), default=0.0)

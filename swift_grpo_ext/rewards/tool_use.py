@@ -55,9 +55,9 @@ def tool_call(completion: str, columns: Columns, *, arguments: Literal["f1", "ex
         0.5
     """
     gold = _gold_calls(columns)
-    said = extract_answer(completion) or ""
-    typed = (call for _, call in calls_in(last_fenced(said)))  # book(to="LAX"), as Python writes it
-    predicted = tool_calls(said) or [
+    answer = extract_answer(completion) or ""
+    typed = (call for _, call in calls_in(last_fenced(answer)))  # book(to="LAX"), as Python writes it
+    predicted = tool_calls(answer) or [
         ToolCall(str(call.pop("action")).removeprefix("default_api."), call) for call in typed
     ]
     if not 0 < len(predicted) <= MAX_CALLS:

@@ -2,7 +2,7 @@
 
 from swift_grpo_ext.rewards.contract import Columns, Unscorable, reward
 from swift_grpo_ext.rewards.gold.columns import gold_value
-from swift_grpo_ext.rewards.gold.question import QUESTION, asked_for
+from swift_grpo_ext.rewards.gold.question import QUESTION, topic_of
 from swift_grpo_ext.rewards.reading.answer import normalise_short
 from swift_grpo_ext.rewards.reading.polarity import leading_polarity, stated_polarity
 
@@ -45,4 +45,4 @@ def yes_no(completion: str, columns: Columns) -> float:
         1.0
     """
     gold = _gold_polarity(columns)
-    return float(stated_polarity(completion, asked_for(columns)) is gold)
+    return float(stated_polarity(completion, topic_of(columns)) is gold)

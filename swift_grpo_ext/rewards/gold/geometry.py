@@ -62,7 +62,7 @@ def matched_mean(
     predicted: Sequence[_A], gold: Sequence[_B], gain: Callable[[_A, _B], float], unmatched: float = 0.0
 ) -> float:
     """Mean gain of the best one-to-one matching over the longer list, `unmatched` without a partner."""
-    gains = [[gain(one, other) for other in gold] for one in predicted]
+    gains = [[gain(item, wanted) for wanted in gold] for item in predicted]
     pairs = best_assignment(gains)
     longer = max(len(predicted), len(gold))
     total = math.fsum(gains[row][column] for row, column in pairs)

@@ -43,8 +43,8 @@ def located(
 def _drawn(regions: Sequence[Region], frame: Frame, columns: Columns, index: int) -> list[dict[str, object]]:
     there = [moved(region, frame, "norm1", columns, index) for region in regions]
     return [
-        {"at": [round(value, 5) for value in values], "label": one.label}
-        for one in there
-        for values in (one.box, one.point)
+        {"at": [round(value, 5) for value in values], "label": region.label}
+        for region in there
+        for values in (region.box, region.point)
         if values is not None
     ]

@@ -7,7 +7,7 @@ QUESTION = ("question", "problem", "query", "messages")
 MAX_CHARS = 400  # at the end of a question that are read
 
 
-def asked_for(columns: Columns) -> frozenset[str]:
+def topic_of(columns: Columns) -> frozenset[str]:
     """What the row's question names."""
     given = (columns.get(name) for name in QUESTION)
     questions = (value if isinstance(value, str) else last_question(value) for value in given)

@@ -100,8 +100,8 @@ def matched(
     answer = extract_answer(completion)
     if not gold:
         return 1.0 if says_nothing(answer) else worst
-    found = map(read, stated_regions(answer or "", kind, places.in_answers))
-    predicted = [one for one in found if one is not None]
+    regions = map(read, stated_regions(answer or "", kind, places.in_answers))
+    predicted = [place for place in regions if place is not None]
     return matched_mean(predicted, gold, gain, unmatched=worst) if predicted else worst
 
 
@@ -109,12 +109,12 @@ def converted(
     regions: list[Region], source: Frame, target: Frame, columns: Columns, places: Places
 ) -> list[Region]:
     """Gold objects in another frame; unscorable if the image's size shows that they cannot be in this one."""
-    found = []
+    moved_regions = []
     for region in regions:
         image = places.of_image(region)
-        found.append(moved(region, source, target, columns, image))
+        moved_regions.append(moved(region, source, target, columns, image))
         check_inside(region, source, columns, image)
-    return found
+    return moved_regions
 
 
 def moved(region: Region, source: Frame, target: Frame, columns: Columns, image: int) -> Region:
@@ -211,10 +211,10 @@ def _refuse_undeclared_coco(gold: Json, columns: Columns, places: Places) -> Non
     first = gold[0] if isinstance(gold, (list, tuple)) and gold else gold
     keys = first if isinstance(first, Mapping) else {}
     from_bbox = columns.get("solution") is None and columns.get("bbox") is not None
-    told = [name for name in COCO_COLUMNS if name in keys or (from_bbox and columns.get(name) is not None)]
-    told += ["area"] if "area" in keys and "bbox" in keys else []
-    if told and ("bbox" in keys or from_bbox):
-        what = f"gold beside {told[0]} is a COCO annotation"
+    coco = [name for name in COCO_COLUMNS if name in keys or (from_bbox and columns.get(name) is not None)]
+    coco += ["area"] if "area" in keys and "bbox" in keys else []
+    if coco and ("bbox" in keys or from_bbox):
+        what = f"gold beside {coco[0]} is a COCO annotation"
         raise Unscorable(f"{what}: gold_order=xywh, or xyxy if it holds corners")
 
 

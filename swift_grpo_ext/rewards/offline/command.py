@@ -37,24 +37,24 @@ def run(
         raise SettingsError("--gold scores the gold answers, not --completions", fix="give one of the two")
     rules = load_table(table, "--table") if table else load_table(current_settings().reward_table)
     rows = with_image_sizes(read_rows(data), data.parent, gold)
-    found = []
+    results = []
     for name in dict.fromkeys(rewards) or [_named_reward(rows, data)]:
         samples = gold_samples(name, rows, rules) if gold else samples_of(rows, completions)
         with progress(f"{name} scores {len(samples)} completions"):
-            found.append(score(name, samples, rules, plugins))
-    files = [_write(found, output or Path())]
+            results.append(score(name, samples, rules, plugins))
+    files = [_write(results, output or Path())]
     if as_json:
-        print(json.dumps(printed.summary(found, gold, files), ensure_ascii=False, indent=1))
+        print(json.dumps(printed.summary(results, gold, files), ensure_ascii=False, indent=1))
     else:
-        printed.print_all(found, gold)
+        printed.print_all(results, gold)
         print(*files, sep="\n")
-    has_failed = any(outcome.failed for scored in found for outcome in scored.outcomes)
-    if not gold and not has_failed and not any(scored.scores for scored in found):
+    has_failed = any(outcome.failed for scored in results for outcome in scored.outcomes)
+    if not gold and not has_failed and not any(scored.scores for scored in results):
         columns = ", ".join(dict.fromkeys(name for row in rows for name in row))
-        names = ", ".join(scored.reward.name for scored in found)
+        names = ", ".join(scored.reward.name for scored in results)
         fix = f"the rows have the columns {columns}; the reward table can name another gold"
         raise DatasetRowError(f"{names}: no row was scored", where=str(data), fix=fix)
-    at_maximum = not gold or all(scored.samples and not scored.wanting(gold) for scored in found)
+    at_maximum = not gold or all(scored.samples and not scored.wanting(gold) for scored in results)
     return at_maximum and not has_failed
 
 
@@ -71,11 +71,11 @@ def _named_reward(rows: Sequence[dict[str, Json]], data: Path) -> str:
     return name
 
 
-def _write(found: Sequence[Scored], folder: Path) -> Path:
+def _write(results: Sequence[Scored], folder: Path) -> Path:
     file = folder / "scores.jsonl"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        printed.write_scores(found, file)
+        printed.write_scores(results, file)
     except OSError as error:
         where = f"--output {folder}"
         raise SettingsError(f"cannot write: {error.strerror}", where=where, fix="give a folder") from None

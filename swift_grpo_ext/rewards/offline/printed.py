@@ -28,21 +28,21 @@ KEYS = ("reward", "scored", "unscored", "mean", "std", "min", "median", "max", "
 FORMATS = {"reward": "{}", "scored": "{}", "unscored": "{}", "at_max": "{:.1%}", "at_min": "{:.1%}"}
 
 
-def print_all(found: Sequence[Scored], gold: bool) -> None:
+def print_all(results: Sequence[Scored], gold: bool) -> None:
     """Print figures, and rows to look at; wide enough for the table where standard output is no terminal."""
     console = Console() if sys.stdout.isatty() else Console(width=120)
     table = Table(box=SIMPLE_HEAD, header_style="bold", pad_edge=False)
     for key in KEYS:
         justify: Literal["left", "right"] = "left" if key == "reward" else "right"
         table.add_column(key.replace("_", " "), justify=justify, overflow="fold")
-    for scored in found:
+    for scored in results:
         pairs = _figures(scored).items()
         table.add_row(*("-" if it is None else FORMATS.get(key, "{:.3f}").format(it) for key, it in pairs))
     console.print(table)
-    for scored in found if gold else ():
+    for scored in results if gold else ():
         of = f"{len(scored.scores)} of {len(scored.samples)}"
         _print_lines(f"[bold]{scored.reward.name}[/]: {of} golds read", _readings(scored), console)
-    for scored in found:
+    for scored in results:
         _print_wanting(scored, gold, console)
 
 
@@ -92,7 +92,7 @@ def _form(gold: Json) -> tuple[str, object]:
     return type(gold).__name__, len(gold) if isinstance(gold, (list, dict)) else 0
 
 
-def summary(found: Sequence[Scored], gold: bool, files: Sequence[Path]) -> dict[str, object]:
+def summary(results: Sequence[Scored], gold: bool, files: Sequence[Path]) -> dict[str, object]:
     """The same figures as JSON, with every row that is named in words otherwise."""
     rewards = [
         {
@@ -103,7 +103,7 @@ def summary(found: Sequence[Scored], gold: bool, files: Sequence[Path]) -> dict[
                 for sample, outcome in scored.wanting(gold)
             ],
         }
-        for scored in found
+        for scored in results
     ]
     return {"rewards": rewards, "files": [str(file) for file in files]}
 
@@ -114,28 +114,28 @@ def _figures(scored: Scored) -> dict[str, object]:
     reward = scored.reward
     counts = [reward.name, len(scores), len(scored.outcomes) - len(scores)]
     measures = (statistics.fmean, statistics.pstdev, min, statistics.median, max)
-    found = [measure(scores) if scores else None for measure in measures]
+    figures = [measure(scores) if scores else None for measure in measures]
     for bound in (reward.high, reward.low):
         at = sum(abs(score - bound) <= TOLERANCE for score in scores)
-        found.append(at / len(scores) if scores else None)
-    return dict(zip(KEYS, [*counts, *found], strict=True))
+        figures.append(at / len(scores) if scores else None)
+    return dict(zip(KEYS, [*counts, *figures], strict=True))
 
 
 def _in_words(sample: Sample, outcome: Outcome) -> str:
-    told = ", ".join(columns_in_words(sample.columns))
-    return f"row {sample.row}: {_short(outcome)}" + (f" [{told}]" if told else "")
+    row_words = ", ".join(columns_in_words(sample.columns))
+    return f"row {sample.row}: {_short(outcome)}" + (f" [{row_words}]" if row_words else "")
 
 
 def _short(outcome: Outcome) -> str:
     reason = " ".join(outcome.reason.split())[:200]
-    known = [] if outcome.score is None else [f"scores {outcome.score:g}"]
-    return ", ".join([*known, *([reason] if reason or not known else [])])
+    score_words = [] if outcome.score is None else [f"scores {outcome.score:g}"]
+    return ", ".join([*score_words, *([reason] if reason or not score_words else [])])
 
 
-def write_scores(found: Sequence[Scored], path: Path) -> None:
+def write_scores(results: Sequence[Scored], path: Path) -> None:
     """Write one JSON line for each reward and sample: row, reward, score, reason, completion."""
     with path.open("w", encoding="utf-8", errors="backslashreplace") as file:
-        for scored in found:
+        for scored in results:
             for sample, outcome in scored.pairs:
                 line = {"row": sample.row, "reward": scored.reward.name, "score": outcome.score}
                 line |= {"reason": outcome.reason, "completion": sample.completion}

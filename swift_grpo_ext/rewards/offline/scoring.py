@@ -55,10 +55,10 @@ def score(name: str, samples: Sequence[Sample], table: RewardTable, plugins: Seq
     reward = get_reward(base)
     runner = Runner(reward, table=table, given=given)
     batch = _batch(samples)
-    runner.look_at(batch.columns)
+    runner.note_columns(batch.columns)
     outcomes = runner.outcomes(batch)
-    asked = [index for index, outcome in enumerate(outcomes) if outcome.score is not None or outcome.reason]
-    return Scored(reward, [samples[index] for index in asked], [outcomes[index] for index in asked])
+    judged = [index for index, outcome in enumerate(outcomes) if outcome.score is not None or outcome.reason]
+    return Scored(reward, [samples[index] for index in judged], [outcomes[index] for index in judged])
 
 
 def _scored_by_others(name: str, samples: Sequence[Sample], plugins: Sequence[str]) -> Scored:
@@ -81,9 +81,11 @@ def _scored_by_others(name: str, samples: Sequence[Sample], plugins: Sequence[st
             f"reward {name!r} raised {error!r}", where=where, fix="call it on this row to see more"
         ) from error
     values = checked_scores(output, len(samples), name).values
-    outcomes = [Outcome(None, "it gave None") if math.isnan(one) else Outcome(one) for one in values]
-    known = [value for value in values if not math.isnan(value)]
-    reward = Reward(name, min([0.0, *known]), max([1.0, *known]), gold=("solution",), function=function_named)
+    outcomes = [Outcome(None, "it gave None") if math.isnan(value) else Outcome(value) for value in values]
+    scores = [value for value in values if not math.isnan(value)]
+    reward = Reward(
+        name, min([0.0, *scores]), max([1.0, *scores]), gold=("solution",), function=function_named
+    )
     return Scored(reward, list(samples), outcomes)
 
 
@@ -128,15 +130,15 @@ def gold_samples(name: str, rows: Sequence[dict[str, Json]], table: RewardTable)
 
 def with_image_sizes(rows: Sequence[dict[str, Json]], folder: Path, gold: bool) -> list[dict[str, Json]]:
     """The rows, with the original sizes of local images (from here, else `folder`) where a row has none."""
-    found = []
+    with_sizes = []
     for row in rows:
         images = row.get("images") if not row.get(SIZES_COLUMN) else None
         sizes = [_size(image, folder) for image in images] if isinstance(images, list) else []
         if gold:  # it is taken to the answers' frame and back, so any size does
-            known = [size or {"original": [1000, 1000]} for size in sizes]
-            sizes = [{**size, "resized": size["original"]} for size in known]
-        found.append({**row, SIZES_COLUMN: sizes} if sizes and all(sizes) else row)
-    return found
+            sizes_or_any = [size or {"original": [1000, 1000]} for size in sizes]
+            sizes = [{**size, "resized": size["original"]} for size in sizes_or_any]
+        with_sizes.append({**row, SIZES_COLUMN: sizes} if sizes and all(sizes) else row)
+    return with_sizes
 
 
 def _size(image: Json, folder: Path) -> dict[str, list[int]] | None:

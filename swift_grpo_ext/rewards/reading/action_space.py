@@ -100,14 +100,14 @@ def calls_in(text: str) -> Iterator[tuple[int, dict[str, Json]]]:
     while start:
         at = start.end()
         name = word_of(start[1])
-        found: dict[str, Json] = {"action": start[1]}
+        arguments: dict[str, Json] = {"action": start[1]}
         bare: list[Json] = []
         closed = text[at : at + 1] == ")"
         left = _MAX_ARGUMENTS
         while left and not closed and (argument := _ARGUMENT.match(text, at)):
             key, raw, following = argument.groups()
             if key:
-                found[key] = _value(raw.strip())
+                arguments[key] = _value(raw.strip())
             else:
                 bare.append(_value(raw.strip()))
             at = argument.end()
@@ -115,7 +115,7 @@ def calls_in(text: str) -> Iterator[tuple[int, dict[str, Json]]]:
             left = left - 1
         before = text[max(0, start.start() - 4) : start.start()].strip()
         if name in KINDS or (closed and before[-1:] in ("", "[", ",", "(")):
-            yield start.start(), found | _positional(KINDS.get(name, ("", ""))[0], bare)
+            yield start.start(), arguments | _positional(KINDS.get(name, ("", ""))[0], bare)
         start = _CALL.search(text, at)
 
 
@@ -124,19 +124,19 @@ def _positional(kind: str, bare: list[Json]) -> dict[str, Json]:
     numbers = [value for value in bare if isinstance(value, (int, float))]
     texts = [value for value in bare if isinstance(value, str)]
     places = [value for value in bare if isinstance(value, list)]
-    found: dict[str, Json] = {}
+    arguments: dict[str, Json] = {}
     if len(numbers) == 1 and kind in ("scroll", "hscroll", "wait"):
-        found["seconds" if kind == "wait" else "pixels"] = numbers[0]
+        arguments["seconds" if kind == "wait" else "pixels"] = numbers[0]
     elif len(numbers) == 2:
-        found["coordinate"] = numbers
+        arguments["coordinate"] = numbers
     elif len(numbers) == 4 and kind in ("drag", "swipe"):
-        found |= {"start": numbers[:2], "end": numbers[2:]}
+        arguments |= {"start": numbers[:2], "end": numbers[2:]}
     elif len(numbers) == 4:
-        found["bbox"] = numbers
-    found |= dict(zip(("coordinate", "coordinate2"), places, strict=False))
+        arguments["bbox"] = numbers
+    arguments |= dict(zip(("coordinate", "coordinate2"), places, strict=False))
     if texts:
-        found |= {"keys": " ".join(texts)} if kind == "key" else {"text": texts[0]}
-    return found
+        arguments |= {"keys": " ".join(texts)} if kind == "key" else {"text": texts[0]}
+    return arguments
 
 
 def _value(raw: str) -> Json:

@@ -76,13 +76,14 @@ def parse_action(text: str, order_of: OrderOf = as_corners) -> Action | None:
         return action_of(called[-1]._asdict(), order_of)
     values = values_in(body)
     listed = [inner for value in values if isinstance(value, list) for inner in value]
-    for found in (values, listed, [call for start, call in calls_in(body) if not _is_denied(body, start)]):
-        if mappings := [value for value in found if isinstance(value, Mapping)]:
+    calls = [call for start, call in calls_in(body) if not _is_denied(body, start)]
+    for written in (values, listed, calls):
+        if mappings := [value for value in written if isinstance(value, Mapping)]:
             return action_of(mappings[-1], order_of)
     lines = {name: value.strip() for name, value in _LINE.findall(body)}
     if any(argument_of(name) == "action" and word_of(value) in KINDS for name, value in lines.items()):
-        known = {name: value for name, value in lines.items() if argument_of(name)}
-        return action_of(known, order_of)
+        fields = {name: value for name, value in lines.items() if argument_of(name)}
+        return action_of(fields, order_of)
     return _in_words(body[-MAX_WORDS:], order_of)
 
 
@@ -105,7 +106,7 @@ def action_of(value: Mapping[str, Json], order_of: OrderOf = as_corners) -> Acti
     given = _by_role(value)
     inner = given.get("arguments")
     if isinstance(inner, str):  # as text, the way the OpenAI format writes them
-        inner = next((found for found in values_in(inner) if isinstance(found, Mapping)), None)
+        inner = next((decoded for decoded in values_in(inner) if isinstance(decoded, Mapping)), None)
     if isinstance(inner, Mapping):  # a tool call: the action is inside, else the tool's name
         outer = {"action": given["action"]} if "action" in given else {}
         given = outer | _by_role(inner)
@@ -146,7 +147,7 @@ def _named_by_key(value: Mapping[str, Json]) -> dict[str, Json]:
     for key, inner in value.items():
         if not str(key).isupper() or (word := word_of(str(key))) not in KINDS:
             continue
-        given = _by_role({other: held for other, held in value.items() if other != key})
+        given = _by_role({name: part for name, part in value.items() if name != key})
         role = "place" if isinstance(inner, (list, tuple)) else "text"
         pressed = given.get("seconds")  # AgentCPM-GUI: milliseconds that a point is pressed for
         if role == "place" and "to" in given:
@@ -175,18 +176,18 @@ def _one(value: Json, order_of: OrderOf) -> Region | None:
 
 
 def _completed(
-    kind: str, said: str, given: Mapping[str, Any], place: Region | None, end: Region | None
+    kind: str, own_text: str, given: Mapping[str, Any], place: Region | None, end: Region | None
 ) -> Action:
     if kind == "click":
         times = str(given.get("times", given.get("amount_up")))
         button = str(given.get("button", "")).casefold()
         kind = "drag" if end else CLICKS.get(times) or BUTTONS.get(button, kind)
     if kind in ("scroll", "hscroll", "swipe"):
-        text = said or _direction(kind, given)
+        text = own_text or _direction(kind, given)
         kind = "scroll" if kind == "hscroll" else kind
         end = None if text else end
     else:
-        text = said or _text(given, _TEXT_OF.get(kind, "text").split())
+        text = own_text or _text(given, _TEXT_OF.get(kind, "text").split())
     seconds = given.get("seconds") if kind == "wait" else None
     number = float(seconds) if isinstance(seconds, (int, float)) and 0 <= seconds < 1e6 else None
     return Action(kind, place, text, end, number, given.get("unknown", ()))
@@ -224,7 +225,7 @@ def _in_words(body: str, order_of: OrderOf) -> Action | None:
     before = [verb for verb in verbs if number and verb.start() < number.start()]
     verb = (before if before and len(regions) == 1 else verbs)[-1]
     rest = body[verb.end() :]
-    kind, said = KINDS[word_of(verb[0])]
+    kind, own_text = KINDS[word_of(verb[0])]
     moves = len(regions) == 2 and kind in ("scroll", "swipe", "drag")
     place, end = regions if moves else (regions[0] if len(regions) == 1 else None, None)
     given: dict[str, Json] = {}
@@ -234,4 +235,4 @@ def _in_words(body: str, order_of: OrderOf) -> Action | None:
     elif kind in ("type", "select", "open_app", "key", "answer"):
         quoted = _BRACKETED.match(rest) or _BRACKETED.search(rest)
         given["text"] = quoted[1] if quoted else rest.strip(" :：.。\n")[:512]
-    return _completed(kind, said, given, place, end)
+    return _completed(kind, own_text, given, place, end)

@@ -147,16 +147,16 @@ def last_boxed(text: str) -> str | None:
 
 def all_boxed(text: str) -> list[str]:
     r"""Contents of every outermost ``\boxed{...}`` with balanced braces, in order, at most 64."""
-    found: list[str] = []
+    boxes: list[str] = []
     end = 0
     for mark in _BOX.finditer(text):
         if mark.start() >= end:
             length = balanced_end(rest := text[mark.end() :])
-            if length < 0 or len(found) == 64:
+            if length < 0 or len(boxes) == 64:
                 break
-            found.append(rest[:length].strip())
+            boxes.append(rest[:length].strip())
             end = mark.end() + length
-    return found
+    return boxes
 
 
 def last_fenced(text: str) -> str:
@@ -221,7 +221,7 @@ def json_value(text: str) -> object:
         return None
     value = next(iter(decoded(text, json.loads)), None)
     if isinstance(value, dict):
-        plain = {str(key).casefold(): one for key, one in value.items()}
+        plain = {str(key).casefold(): item for key, item in value.items()}
         keys = [key for key in KEYS if key in plain]
         value = plain[keys[0]] if keys else next(iter(plain.values())) if len(plain) == 1 else None
     value = value[0] if isinstance(value, list) and len(value) == 1 else value

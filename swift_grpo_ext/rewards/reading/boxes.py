@@ -47,18 +47,18 @@ MAX_STATEMENT = 400  # characters of an answer that states an absence; a longer 
 
 def stated_regions(text: str, kind: Kind, order_of: OrderOf = as_corners) -> list[Region]:
     """The objects of `parse_regions`, without places that the text denies: "not at [10, 20, 30, 40]"."""
-    said = text if '"' in text else asserted(text)
-    return parse_regions(_DENIED_PLACE.sub(" ", said), kind, order_of)
+    stated = text if '"' in text else asserted(text)
+    return parse_regions(_DENIED_PLACE.sub(" ", stated), kind, order_of)
 
 
 def parse_regions(text: str, kind: Kind, order_of: OrderOf = as_corners) -> list[Region]:
     """The objects of a text, none if more than `MAX_REGIONS`; `kind` is what a list without keys means."""
     parts = ["", *_REF.split(last_fenced(text).strip())]  # a name before each part
-    found: list[Region] = []
+    regions: list[Region] = []
     for label, part in zip(map(str.strip, parts[::2]), parts[1::2], strict=True):
         read = _read(part, kind, order_of)
-        found += [replace(region, label=label) for region in read] if label else read
-    return found if len(found) <= MAX_REGIONS else []
+        regions += [replace(region, label=label) for region in read] if label else read
+    return regions if len(regions) <= MAX_REGIONS else []
 
 
 def _read(text: str, kind: Kind, order_of: OrderOf) -> list[Region]:
@@ -68,13 +68,13 @@ def _read(text: str, kind: Kind, order_of: OrderOf) -> list[Region]:
     inner = [item for value in values for item in (value if isinstance(value, list) else [value])]
     keyed = any(isinstance(item, dict) for item in inner)
     whole = text[:1] in "[{" and text[-1:] in "]}" and len(json_values(text) or ()) == 1
-    found = regions_in(values[0] if len(values) == 1 else values, kind, order_of) if keyed or whole else []
-    if found:
-        return found
+    regions = regions_in(values[0] if len(values) == 1 else values, kind, order_of) if keyed or whole else []
+    if regions:
+        return regions
     written = written_out(text, kind)
     if not written and values:
         return regions_in(values, kind, order_of)
-    return [region_of_numbers(one.numbers, one.label, order_of, named=one.named) for one in written]
+    return [region_of_numbers(place.numbers, place.label, order_of, named=place.named) for place in written]
 
 
 def says_nothing(answer: str | None) -> bool:

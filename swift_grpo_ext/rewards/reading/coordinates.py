@@ -48,8 +48,8 @@ def label_around(text: str, begin: int, start: int, end: int, behind: bool = Fal
         return alt[1].strip(), False
     before = "" if behind else _cleaned(text[begin:start])
     after = None if before else _AFTER.match(_TAGS.sub("", text[end : end + MAX_LABEL]).lstrip(" ])}.,"))
-    found = _cleaned(after[0].rstrip(" .,。")) if after else before
-    return found, bool(found and not before)
+    label = _cleaned(after[0].rstrip(" .,。")) if after else before
+    return label, bool(label and not before)
 
 
 def _cleaned(words: str) -> str:
@@ -135,7 +135,7 @@ def written_out(text: str, kind: Kind) -> list[Written]:
     plain = unicodedata.normalize("NFKC", text)
     if kind != "box" and (bare := _BARE_POINT.fullmatch(plain.rpartition(":")[2].strip(" *."))):
         return [Written((float(bare[1]), float(bare[2])))]
-    found = (
+    places = (
         list(_bins(plain, kind))
         or _named_boxes(plain, kind)
         or _brackets(plain, kind)
@@ -144,13 +144,13 @@ def written_out(text: str, kind: Kind) -> list[Written]:
     )
     named: list[Written] = []
     behind = False
-    for one in found:
+    for place in places:
         begin = named[-1].end if named else 0
-        behind = behind and "\n" not in plain[begin : one.start]
-        label, behind = label_around(plain, begin, one.start, one.end, behind)
-        if not label and named and _LISTED.fullmatch(plain, begin, one.start):
+        behind = behind and "\n" not in plain[begin : place.start]
+        label, behind = label_around(plain, begin, place.start, place.end, behind)
+        if not label and named and _LISTED.fullmatch(plain, begin, place.start):
             label = named[-1].label  # cat: [1, 2, 3, 4], [5, 6, 7, 8]
-        named.append(replace(one, label=label))
+        named.append(replace(place, label=label))
     return named
 
 
@@ -185,7 +185,7 @@ def _bins(text: str, kind: Kind) -> Iterator[Written]:
 def _named_boxes(text: str, kind: Kind) -> list[Written]:
     if kind == "point" or _POINT_TAG.search(text):
         return []
-    found: list[Written] = []
+    places: list[Written] = []
     values: dict[str, float] = {}
     start = 0
     for name in _NAMED.finditer(text):
@@ -195,9 +195,9 @@ def _named_boxes(text: str, kind: Kind) -> list[Written]:
         start = start if values else name.start()
         values[role] = float(name[2])
         if corners := shaped(values, BOX_SHAPES):
-            found.append(Written(corners, True, start, name.end()))
+            places.append(Written(corners, True, start, name.end()))
             values = {}
-    return found
+    return places
 
 
 def _named_points(text: str, kind: Kind) -> list[Written]:
@@ -211,41 +211,41 @@ def _named_points(text: str, kind: Kind) -> list[Written]:
 def _brackets(text: str, kind: Kind) -> list[Written]:
     """Fours and pairs in brackets or tags; pairs that are corners of one box are joined."""
     pattern = _PAIRS if kind == "point" else _BRACKETS
-    found: list[Written] = []
+    places: list[Written] = []
     at = 0
     match = pattern.search(text)
     while match:
         numbers = tuple(float(number) for number in match.groups() if number is not None)
-        found.append(Written(numbers, False, *match.span()))
+        places.append(Written(numbers, False, *match.span()))
         at = match.end() - (text[match.end() - 1] == "<")  # a tag that closes one may open the next
         match = pattern.search(text, at)
     if kind == "point":
-        return found
-    joined = _join_corners(text, found, _BETWEEN_CORNERS if kind == "box" else _AS_ONE_BOX)
-    pairs = [one for one in joined if len(one.numbers) == 2]
+        return places
+    joined = _join_corners(text, places, _BETWEEN_CORNERS if kind == "box" else _AS_ONE_BOX)
+    pairs = [place for place in joined if len(place.numbers) == 2]
     if kind == "box":
-        boxes = [one for one in joined if len(one.numbers) == 4]
+        boxes = [place for place in joined if len(place.numbers) == 4]
         return boxes or ([_joined(*pairs)] if len(pairs) == 2 else [])
-    fours = [one for one in found if len(one.numbers) == 4]
+    fours = [place for place in places if len(place.numbers) == 4]
     # Pairs that are not all corners of boxes are points: [(1,2), (3,4), (5,6)].
-    return fours or (found if pairs else joined)
+    return fours or (places if pairs else joined)
 
 
-def _join_corners(text: str, found: list[Written], between: re.Pattern[str]) -> list[Written]:
+def _join_corners(text: str, places: list[Written], between: re.Pattern[str]) -> list[Written]:
     joined: list[Written] = []
     waiting: Written | None = None
-    for one in found:
-        if waiting and len(one.numbers) == 2 and between.fullmatch(text, waiting.end, one.start):
-            joined[-1] = _joined(waiting, one)
+    for place in places:
+        if waiting and len(place.numbers) == 2 and between.fullmatch(text, waiting.end, place.start):
+            joined[-1] = _joined(waiting, place)
             waiting = None
             continue
-        joined.append(one)
-        waiting = one if len(one.numbers) == 2 else None
+        joined.append(place)
+        waiting = place if len(place.numbers) == 2 else None
     return joined
 
 
-def _joined(one: Written, other: Written) -> Written:
-    return Written((*one.numbers, *other.numbers), one.named, one.start, other.end)
+def _joined(first: Written, last: Written) -> Written:
+    return Written((*first.numbers, *last.numbers), first.named, first.start, last.end)
 
 
 def _runs_of_four(text: str) -> list[Written]:

@@ -21,7 +21,7 @@ from swift_grpo_ext.rewards.reading.tokens import named_by
 from swift_grpo_ext.rewards.reading.words import QUANTITIES
 
 MAX_SUM = 400  # characters of an answer in which a number is looked for that the others add up to
-# Each pattern has an example of what it matches above it, which a test runs.
+
 
 # "There are none": it is a zero
 _NOTHING = re.compile(
@@ -108,17 +108,17 @@ _BESIDE: tuple[Place, ...] = (
 )
 
 
-def stated_count(completion: str, asked: frozenset[str] = frozenset()) -> int | None:
+def stated_count(completion: str, topic: frozenset[str] = frozenset()) -> int | None:
     """The count of what is asked for that a completion states, in prose or in JSON; None if it states none.
 
     A bound ("more than 7"), a range, a choice, a refusal and a question state none.
     """
     by_key = _object(extract_answer(completion) or "")
     if not by_key:
-        return _in_prose(short_answer(completion) or "", asked)
+        return _in_prose(short_answer(completion) or "", topic)
     values = [value for key, value in by_key.items() if _KEY.search(key) or key in KEYS]
-    values = values or [value for key, value in by_key.items() if len(by_key) == 1 or named_by(key) & asked]
-    stated = {None if isinstance(value, list) else _in_prose(str(value), asked) for value in values}
+    values = values or [value for key, value in by_key.items() if len(by_key) == 1 or named_by(key) & topic]
+    stated = {None if isinstance(value, list) else _in_prose(str(value), topic) for value in values}
     return stated.pop() if len(stated) == 1 else None
 
 
@@ -129,7 +129,7 @@ def _object(answer: str) -> dict[str, Json]:
     return {key.casefold(): value for key, value in objects[0].items()} if len(objects) == 1 else {}
 
 
-def _in_prose(text: str, asked: frozenset[str] = frozenset()) -> int | None:
+def _in_prose(text: str, topic: frozenset[str] = frozenset()) -> int | None:
     """Alone in the first line, a total, what the others add up to, or what `stated_quantity` finds.
 
     Of several things that which is asked for, else the first one.
@@ -145,9 +145,9 @@ def _in_prose(text: str, asked: frozenset[str] = frozenset()) -> int | None:
             if 2 * total == sum(numbers):
                 return total
     places = (CONCLUDED, *_TOTALS)
-    if asked and not labels(plain):
-        source = _about(_NO.sub("0 ", source), asked) or source
-        places = (*places, _number_of(asked))
+    if topic and not labels(plain):
+        source = _about(_NO.sub("0 ", source), topic) or source
+        places = (*places, _number_of(topic))
     return next(iter(_whole([stated_quantity(source, (*places, _FIRST_THING), _BESIDE)])), None)
 
 
@@ -157,7 +157,11 @@ def counts(text: str) -> list[int]:
 
 
 def _whole(numbers: Iterable[Quantity | None]) -> list[int]:
-    return [int(one.written) for one in numbers if one and one.written >= 0 and one.written.is_integer()]
+    return [
+        int(quantity.written)
+        for quantity in numbers
+        if quantity and quantity.written >= 0 and quantity.written.is_integer()
+    ]
 
 
 def _plain(text: str) -> str:
@@ -170,21 +174,21 @@ def _plain(text: str) -> str:
     return text if re.search(r"\d", text) or refused else _NOTHING.sub("0", text, count=1)
 
 
-def _about(text: str, asked: frozenset[str]) -> str:
+def _about(text: str, topic: frozenset[str]) -> str:
     """The parts of a text with a number that name most of what is asked for; "" if none does.
 
     All of it where it ends in a number that is said of nothing by itself ("3 here, 2 there, in all 5").
     """
     parts = _CLAUSE.findall(text)
     names = [named_by(part) for part in parts]
-    best = max((len(named & asked) for named in names), default=0)
+    best = max((len(named & topic) for named in names), default=0)
     if not best or not names[-1]:
         return text * (best > 0)
-    return "\n".join(part for part, named in zip(parts, names, strict=True) if len(named & asked) == best)
+    return "\n".join(part for part, named in zip(parts, names, strict=True) if len(named & topic) == best)
 
 
-def _number_of(asked: frozenset[str]) -> Place:
+def _number_of(topic: frozenset[str]) -> Place:
     """Where a number of what is asked for stands."""
-    others = (QUANTITIES.translations.get(word, ()) for word in asked)
-    names = "|".join(map(re.escape, sorted(asked.union(*others))))
+    others = (QUANTITIES.translations.get(word, ()) for word in topic)
+    names = "|".join(map(re.escape, sorted(topic.union(*others))))
     return ANYTHING, re.compile(rf"(?:\s[^\W\d]{{1,16}}){{0,2}}\s?[{CLASSIFIERS}]?(?:{names})")

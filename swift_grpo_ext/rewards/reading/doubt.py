@@ -5,7 +5,7 @@ import re
 from swift_grpo_ext.rewards.reading.statement import UNSURE, taken_back
 
 MAX_PROSE = 4_000
-# Each pattern has an example of what it matches above it, which a test runs.
+
 
 _SEEN = r"(?:image|picture|photo(?:graph)?|screenshot|figure|video|attachment|file|question)s?"
 # "I can't see the image": who cannot look, or will not answer

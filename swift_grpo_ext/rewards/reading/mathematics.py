@@ -168,17 +168,17 @@ def _stated(text: str) -> str:
 
 def _only_bold(text: str) -> str:
     """The result in bold, if one thing in bold is a result."""
-    found = [part for part in _BOLD.findall(text[-4000:]) if re.search(r"[0-9π]", part)]
-    expressions = [part for part in found if is_expression(latex(part))]
+    parts = [part for part in _BOLD.findall(text[-4000:]) if re.search(r"[0-9π]", part)]
+    expressions = [part for part in parts if is_expression(latex(part))]
     if len(expressions) == 1:
         return str(expressions[0])
-    return str(found[0]).rpartition("=")[2] if len(found) == 1 else ""
+    return str(parts[0]).rpartition("=")[2] if len(parts) == 1 else ""
 
 
 def _bracketed(text: str) -> str:
     """The result in brackets at the end, as geometry3k's prompts want it: ``The angle is [45].``"""
-    found = _BRACKETED.search(text)
-    return found[1].strip(" $") if found else ""
+    result = _BRACKETED.search(text)
+    return result[1].strip(" $") if result else ""
 
 
 def _last_span(text: str) -> str:
@@ -201,12 +201,12 @@ def _tail(text: str) -> str:
     if not sentences:
         return ""
     places = list(_COPULA.finditer(sentences[-1]))
-    said = sentences[-1][places[-1].end() :].strip(" ,*") if places else sentences[-1]
-    last_side = said.rpartition("=")[2]
-    if last_side != said and is_expression(latex(last_side)):
-        said = last_side
-    numbers = _ONE_NUMBER.findall(said)
-    return said if is_expression(latex(said)) or len(numbers) != 1 else numbers[0]
+    result = sentences[-1][places[-1].end() :].strip(" ,*") if places else sentences[-1]
+    last_side = result.rpartition("=")[2]
+    if last_side != result and is_expression(latex(last_side)):
+        result = last_side
+    numbers = _ONE_NUMBER.findall(result)
+    return result if is_expression(latex(result)) or len(numbers) != 1 else numbers[0]
 
 
 # ", not 13", " (the other root, -2, is rejected)"

@@ -18,7 +18,6 @@ FIRST = 16  # numbers of a text that are looked at from its start, and `MOST` fr
 MOST = 128  # is a list, and states a number there if anywhere
 _MANY = 308  # digits that a float can have before its point
 
-# Each pattern has an example of what it matches above it, which a test runs.
 
 # "12,34,567.8"
 _COMMAS = r"(?:\d{1,3}(?:,\d{3}){0,8}|\d{1,2}(?:,\d{2}){1,8}),\d{3}(?![\d,])(?:\.\d{1,18})?"
@@ -174,26 +173,26 @@ def quantities(text: str) -> list[Quantity]:
 def _read(text: str) -> tuple[str, list[Located]]:
     """The text as `_NUMBER` reads it, and its numbers; "1 h 30 min" is one."""
     plain = in_one_form(text)
-    found: list[Located] = []
+    numbers: list[Located] = []
     for match in _NUMBER.finditer(plain):
         if (quantity := _quantity(match)) is None:
             continue
-        start, end, whole = found[-1] if found else (0, 0, Quantity(math.nan))
+        start, end, whole = numbers[-1] if numbers else (0, 0, Quantity(math.nan))
         if _adds_to(whole, quantity) and _TOGETHER.fullmatch(plain, end, match.start()):
-            found.pop()
+            numbers.pop()
             quantity = Quantity(whole.written + whole.unit.from_base(quantity.value), False, whole.unit)
         else:
             start = match.start()
-        found.append((start, match.end(2), quantity))
-    return plain, found
+        numbers.append((start, match.end(2), quantity))
+    return plain, numbers
 
 
 def _adds_to(whole: Quantity, part: Quantity) -> bool:
     """Whether a part in a smaller unit follows: feet and inches, hours and minutes."""
-    one = whole.unit
-    other = part.unit
-    same = one.dimension == other.dimension in ("time", "length", "mass", "angle")
-    return same and other.factor < one.factor and 0 <= part.value < one.factor and whole.written >= 0
+    unit = whole.unit
+    smaller = part.unit
+    same = unit.dimension == smaller.dimension in ("time", "length", "mass", "angle")
+    return same and smaller.factor < unit.factor and 0 <= part.value < unit.factor and whole.written >= 0
 
 
 def stated_number(completion: str) -> Quantity | None:
@@ -207,55 +206,55 @@ def stated_quantity(text: str, first: Sequence[Place] = (), never: Sequence[Plac
     None if it states no number, denies it ("not 5") or leaves it open ("4.5 or 5").
     """
     text = without_asides(text)
-    plain, found = _meant(text, never)
+    plain, numbers = _meant(text, never)
     label, in_label = _meant(after_label(text), never)
-    chosen = [index for place in first for index in _in_place(plain, found, place)[-1:]]
+    chosen = [index for place in first for index in _in_place(plain, numbers, place)[-1:]]
     if not chosen and in_label:
         plain = label
-        found = in_label
-    if not found:
+        numbers = in_label
+    if not numbers:
         return None
-    index = chosen[0] if chosen else _chosen(plain, found, bool(in_label))
-    return None if _is_choice(plain, found, index) else found[index][2]
+    index = chosen[0] if chosen else _chosen(plain, numbers, bool(in_label))
+    return None if _is_choice(plain, numbers, index) else numbers[index][2]
 
 
 def _meant(text: str, never: Sequence[Place]) -> tuple[str, list[Located]]:
     """The text and its numbers as `_read` gives them, without those that it denies."""
-    plain, found = _read(text)
-    found = [*found[:-MOST][:FIRST], *found[-MOST:]]
-    left_out = {index for place in (*_NOT_STATED, *never) for index in _in_place(plain, found, place)}
-    return plain, [number for index, number in enumerate(found) if index not in left_out]
+    plain, numbers = _read(text)
+    numbers = [*numbers[:-MOST][:FIRST], *numbers[-MOST:]]
+    left_out = {index for place in (*_NOT_STATED, *never) for index in _in_place(plain, numbers, place)}
+    return plain, [number for index, number in enumerate(numbers) if index not in left_out]
 
 
-def _in_place(plain: str, found: list[Located], place: Place) -> list[int]:
+def _in_place(plain: str, numbers: list[Located], place: Place) -> list[int]:
     """Indices of the numbers that stand in a place."""
     return [
         index
-        for index, (start, end, _) in enumerate(found)
+        for index, (start, end, _) in enumerate(numbers)
         if place[0].search(plain[max(0, start - 48) : start]) and place[1].match(plain, end)
     ]
 
 
-def _chosen(plain: str, found: list[Located], labelled: bool) -> int:
+def _chosen(plain: str, numbers: list[Located], labelled: bool) -> int:
     """Index of the number that a text means; one behind a label may begin it."""
-    if len(bold := _in_place(plain, found, _BOLD)) == 1:
+    if len(bold := _in_place(plain, numbers, _BOLD)) == 1:
         return bold[0]
-    opens = "=" not in plain and not plain[: found[0][0]].strip(" *~≈($")
-    if opens and (labelled or _ASIDE.match(plain, found[0][1])):
+    opens = "=" not in plain and not plain[: numbers[0][0]].strip(" *~≈($")
+    if opens and (labelled or _ASIDE.match(plain, numbers[0][1])):
         return 0
-    copula = _in_place(plain, found, _AFTER_COPULA)[-1:]
-    if copula and _BUT.search(plain, found[copula[0]][1], found[-1][0]):
-        return len(found) - 1
-    years = _in_place(plain, found, _YEAR)
-    left = [index for index in range(len(found)) if index not in years] or [len(found) - 1]
+    copula = _in_place(plain, numbers, _AFTER_COPULA)[-1:]
+    if copula and _BUT.search(plain, numbers[copula[0]][1], numbers[-1][0]):
+        return len(numbers) - 1
+    years = _in_place(plain, numbers, _YEAR)
+    left = [index for index in range(len(numbers)) if index not in years] or [len(numbers) - 1]
     return [left[-1], *copula][-1]
 
 
-def _is_choice(plain: str, found: list[Located], chosen: int) -> bool:
+def _is_choice(plain: str, numbers: list[Located], chosen: int) -> bool:
     for index in (chosen, chosen + 1):
-        if 0 < index < len(found) and found[index - 1][2].value != found[index][2].value:
-            between = plain[found[index - 1][1] : found[index][0]]
-            before = plain[max(0, found[index - 1][0] - 16) : found[index - 1][0]]
+        if 0 < index < len(numbers) and numbers[index - 1][2].value != numbers[index][2].value:
+            between = plain[numbers[index - 1][1] : numbers[index][0]]
+            before = plain[max(0, numbers[index - 1][0] - 16) : numbers[index - 1][0]]
             if _CHANGED.search(before):
                 continue
             if _OR.fullmatch(between) or (_BETWEEN.search(before) and _AND.fullmatch(between)):
@@ -275,8 +274,8 @@ def _quantity(match: re.Match[str]) -> Quantity | None:
     if percent:
         value /= 1000 if percent.endswith("‰") else 100
     scale, unit = _scale_and_unit(*behind)
-    found = Quantity(value * scale, bool(percent), unit)
-    return found if math.isfinite(found.value) and math.isfinite(found.written) else None
+    quantity = Quantity(value * scale, bool(percent), unit)
+    return quantity if math.isfinite(quantity.value) and math.isfinite(quantity.written) else None
 
 
 def _scale_and_unit(

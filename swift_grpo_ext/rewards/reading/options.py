@@ -193,12 +193,12 @@ def _as_letter(counted: re.Match[str]) -> str:
 
 def parse_choice(text: str, options: Options) -> Letters:
     """The letters that a text chooses, by the first reading that finds some; empty if none does."""
-    known = frozenset(options or string.ascii_uppercase)
+    possible = frozenset(options or string.ascii_uppercase)
     text = _QUOTED.sub(r"\1", without_latex(text) if options else text)
-    if (bare := _bare(text, options, known)) is not None:
+    if (bare := _bare(text, options, possible)) is not None:
         return bare
     text = _without_rejected(asserted(text, any(map(refuses, options.values()))), options).strip()
-    readings = (read(text, options, known) for read in (_announced, _led_by, _implied, _named, _described))
+    readings = (read(text, options, possible) for read in (_announced, _led_by, _implied, _named, _described))
     return next((letters for letters in readings if letters is not None), frozenset())
 
 
@@ -213,22 +213,20 @@ def _without_rejected(text: str, options: Options) -> str:
     """The text without what it compares its answer with: "rather than C", "all except B", "not green"."""
     text = _WRONG.sub(" ", _REJECTED.sub(" ", _ECHOED.sub(" ", text)))
     texts = sorted(filter(_is_named, options.values()), key=len, reverse=True)
-    if not texts:
-        return text
-    option = rf"(?:the |an? )?(?:{'|'.join(map(re.escape, texts))})"
+    option = rf"(?:the |an? )?(?:{'|'.join(map(re.escape, texts)) or '(?!)'})"
     rejected = rf"(?:{_REJECTING.pattern}|\bno ){option}(?:\s(?:nor|or|and)\s{option}){{0,9}}(?!\w)"
     wrong = rf"{option} (?:is|was) (?:not|wrong|incorrect|false)"
     return re.sub(f"{rejected}|{wrong}", " ", text, flags=re.IGNORECASE)
 
 
-def _bare(text: str, options: Options, known: Letters) -> Letters | None:
+def _bare(text: str, options: Options, possible: Letters) -> Letters | None:
     """The text is nothing but an option or letters."""
-    said = plain(text)
-    same = [letter for letter, option in options.items() if option and said in (option, option.rstrip("?？"))]
-    if same:
-        return frozenset(same[:1])
-    if alone := _ALONE.match(text):
-        return known & {alone[1].upper()}
+    bare = plain(text)
+    equal = [
+        letter for letter, option in options.items() if option and bare in (option, option.rstrip("?？"))
+    ]
+    if equal:
+        return frozenset(equal[:1])
     pieces = [LEADING.match(piece) for piece in _BETWEEN.split(text.strip(" .。*"))]
     named = {(piece[1] or piece[2]).upper(): plain(piece.string[piece.end() :]) for piece in pieces if piece}
     if len(named) == len(pieces) > 1 and named.items() <= options.items():
@@ -238,12 +236,12 @@ def _bare(text: str, options: Options, known: Letters) -> Letters | None:
     return frozenset(text) if _RUN.match(text) and len(set(text)) == len(text) else None
 
 
-def _led_by(text: str, options: Options, known: Letters) -> Letters | None:
+def _led_by(text: str, options: Options, possible: Letters) -> Letters | None:
     """ "B. a dog", or a list of such lines; nothing if a letter stands before another one or its text."""
     if not LEADING.match(text):
         return None
-    lines = [line for line in map(str.strip, text.split("\n", len(known))) if line]
-    listed = all(map(LEADING.match, lines)) and (len(lines) == len(known) or not _EXPLAINED.search(text))
+    lines = [line for line in map(str.strip, text.split("\n", len(possible))) if line]
+    listed = all(map(LEADING.match, lines)) and (len(lines) == len(possible) or not _EXPLAINED.search(text))
     letters: set[str] = set()
     for leading in filter(None, map(LEADING.match, lines if listed else [text])):
         letter = (leading[1] or leading[2]).upper()
@@ -251,7 +249,7 @@ def _led_by(text: str, options: Options, known: Letters) -> Letters | None:
         marks = [*_MARK.finditer(_EXPLAINED.split(rest, maxsplit=1)[0])]
         if (alone := _ALONE.match(rest)) and options.get(letter) != plain(rest):
             marks.append(alone)
-        others = {mark[mark.lastindex or 1].upper() for mark in marks} & known - {letter}
+        others = {mark[mark.lastindex or 1].upper() for mark in marks} & possible - {letter}
         letters.add("" if others or _contradicts(rest, letter, options) else letter)
     return frozenset(letters)
 
@@ -271,19 +269,19 @@ def _beginning(text: str, options: Options) -> list[str]:
     return sorted(named, key=lambda letter: -len(options[letter]))
 
 
-def _announced(text: str, options: Options, known: Letters) -> Letters | None:
+def _announced(text: str, options: Options, possible: Letters) -> Letters | None:
     """What is announced as the answer; the last announcement counts if it takes an earlier one back."""
     announced: list[Statement[Letters]] = []
     for label in _CHOSEN.finditer(text):
-        if (letters := _after(text, label.end(), options, known)) is not None:
+        if (letters := _after(text, label.end(), options, possible)) is not None:
             announced.append((*label.span(), letters))
     for right in _IS_RIGHT.finditer(text):
-        if letters := known & {right[1], right[2]}:
+        if letters := possible & {right[1], right[2]}:
             announced.append((*right.span(), letters))
     return last_statement(announced, text, frozenset()) if announced else None
 
 
-def _after(text: str, start: int, options: Options, known: Letters) -> Letters | None:
+def _after(text: str, start: int, options: Options, possible: Letters) -> Letters | None:
     """The option, or the letters, that a text names from here on; None if it names none at once."""
     if skipped := _BEFORE_LETTER.match(text, start):
         start = skipped.end()
@@ -297,16 +295,16 @@ def _after(text: str, start: int, options: Options, known: Letters) -> Letters |
     return frozenset() if len(letters) == 1 and _contradicts(rest, min(letters), options) else letters
 
 
-def _implied(text: str, options: Options, known: Letters) -> Letters | None:
+def _implied(text: str, options: Options, possible: Letters) -> Letters | None:
     """A letter in the last words, in the first, or the only one at all."""
     last = text.rstrip().rpartition("\n")[2]
     for match in (_CLOSING.search(text[-64:]), _ALONE.match(last.strip(' *`#"')), _OPENING.match(text)):
-        if match and match[1].upper() in known:
+        if match and match[1].upper() in possible:
             return frozenset(match[1].upper())
-    return known & {match[1] for match in _CAPITAL.finditer(text)} or None
+    return possible & {match[1] for match in _CAPITAL.finditer(text)} or None
 
 
-def _named(text: str, options: Options, known: Letters) -> Letters | None:
+def _named(text: str, options: Options, possible: Letters) -> Letters | None:
     """The options whose text stands in the answer; the longest where they overlap."""
     rest = text.casefold()
     named: set[str] = set()
@@ -320,14 +318,15 @@ def _named(text: str, options: Options, known: Letters) -> Letters | None:
     return frozenset(named) or None
 
 
-def _described(text: str, options: Options, known: Letters) -> Letters | None:
+def _described(text: str, options: Options, possible: Letters) -> Letters | None:
     """The one option all of whose own words stand in the answer, which has no own word of another."""
-    said = set(_WORD.findall(text.casefold()))
-    words = {letter: set(_WORD.findall(option)) for letter, option in options.items()}
-    shared = set.intersection(*words.values()) if words else said
-    touched = [letter for letter, of in words.items() if (of - shared) & said]
-    denied = _DENYING.search(text)
-    return frozenset(touched) if len(touched) == 1 and words[touched[0]] <= said and not denied else None
+    words = set(_WORD.findall(text.casefold()))
+    of_option = {letter: set(_WORD.findall(option)) for letter, option in options.items()}
+    shared = set.intersection(*of_option.values()) if of_option else words
+    touched = [letter for letter, own in of_option.items() if (own - shared) & words]
+    if len(touched) != 1 or _DENYING.search(text):
+        return None
+    return frozenset(touched) if of_option[touched[0]] <= words else None
 
 
 def _is_named(option: str) -> bool:

@@ -138,7 +138,7 @@ def leading_polarity(text: str) -> list[bool | None]:
     return [None if second and _POLARITY[second[1]] is not polarity else polarity]
 
 
-def stated_polarity(completion: str, asked: frozenset[str] = frozenset()) -> bool | None:
+def stated_polarity(completion: str, topic: frozenset[str] = frozenset()) -> bool | None:
     """The polarity that a completion states; None if it states none, asks, refuses, or contradicts itself.
 
     A plain statement of something else than what is asked (its words) is no yes.
@@ -155,7 +155,7 @@ def stated_polarity(completion: str, asked: frozenset[str] = frozenset()) -> boo
         return None
     if statements := _statements(plain, leading):
         return last_statement(statements, plain, None)
-    return None if refused or UNSURE.search(plain) else _described(plain, asked)
+    return None if refused or UNSURE.search(plain) else _described(plain, topic)
 
 
 def _statements(plain: str, leading: list[bool | None]) -> list[Statement[bool | None]]:
@@ -172,7 +172,7 @@ def _statements(plain: str, leading: list[bool | None]) -> list[Statement[bool |
     return statements + [(*aside.span(), _POLARITY[aside[1]]) for aside in asides]
 
 
-def _described(plain: str, asked: frozenset[str]) -> bool | None:
+def _described(plain: str, topic: frozenset[str]) -> bool | None:
     """What a text without yes or no says: that there is something, or that something is not so."""
     plain, doubled = _DOUBLE.subn(" ", plain)
     polarities = {not any(match.groups()) for match in _EXISTS.finditer(plain)}
@@ -182,6 +182,6 @@ def _described(plain: str, asked: frozenset[str]) -> bool | None:
         return False
     if not polarities and _PLAIN.fullmatch(plain):
         names = named_by(plain)  # the light is red, and not green
-        another = plain.isascii() and names & asked and names - asked and asked - names
+        another = plain.isascii() and names & topic and names - topic and topic - names
         return None if another else True
     return polarities.pop() if len(polarities) == 1 else None

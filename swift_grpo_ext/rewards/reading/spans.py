@@ -74,16 +74,16 @@ def parse_spans(text: str) -> list[Span]:
     Empty if a time has no partner; an inverted or empty span is left out.
     """
     plain = unicodedata.normalize("NFKC", text).translate(_BETWEEN_DIGITS)
-    if (found := _from_json(plain)) is None:
+    if (times := _from_json(plain)) is None:
         plain = asserted(taken_back(plain)[0])
         plain = _in_seconds(_SUBTITLE.sub(r"\1.\2", plain))
         pairs = list(islice(_PAIRS.finditer(plain), MAX_SPANS))
         stated = [pair for pair in pairs if not is_denied(plain, pair.start())]
         paired = [time for pair in stated for time in pair.groups()[::2] if time]
-        found = [float(time) for time in paired] if pairs else _seconds(plain)
-    if len(found) % 2:
+        times = [float(time) for time in paired] if pairs else _seconds(plain)
+    if len(times) % 2:
         return []
-    spans = zip(found[::2], found[1::2], strict=True)
+    spans = zip(times[::2], times[1::2], strict=True)
     return [(start, end) for start, end in spans if start < end <= MAX_SECONDS]
 
 
@@ -134,6 +134,6 @@ def _walked(value: Json, depth: int) -> list[float]:
     start, end = (next((plain[key] for key in keys if key in plain), None) for keys in (_STARTS, _ENDS))
     if start is not None and end is not None:
         return _walked([start, end], depth + 1)
-    held = [inner for key, inner in plain.items() if any(word in key for word in _HOLDERS)]
-    inner = held or list(plain.values())
+    holders = [inner for key, inner in plain.items() if any(word in key for word in _HOLDERS)]
+    inner = holders or list(plain.values())
     return [time for part in inner for time in _walked(part, depth + 1)]

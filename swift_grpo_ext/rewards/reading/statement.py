@@ -104,8 +104,8 @@ def labels(text: str) -> list[re.Match[str]]:
 
 def after_label(text: str) -> str:
     """What follows the last announcement of an answer, to the end of the text; empty if there is none."""
-    found = labels(text)
-    rest = text[found[-1].end() :].lstrip(" \t\r\n:：") if found else ""
+    announced = labels(text)
+    rest = text[announced[-1].end() :].lstrip(" \t\r\n:：") if announced else ""
     for mark in ("**", "*", "_"):  # the label itself may be bold: "**Answer:** B"
         if rest.startswith(mark) and rest.count(mark) % 2:
             return rest[len(mark) :].strip()
@@ -126,9 +126,9 @@ def without_explanation(text: str) -> str:
     return text[: heading.start()]
 
 
-def last_statement(found: list[Statement[T]], text: str, contradiction: T) -> T:
+def last_statement(statements: list[Statement[T]], text: str, contradiction: T) -> T:
     """The last statement if it agrees with the one other before it, takes it back or stands below it."""
-    *earlier, (start, end, last) = sorted(found, key=lambda one: one[0])
+    *earlier, (start, end, last) = sorted(statements, key=lambda statement: statement[0])
     others = [(behind, value) for _, behind, value in earlier if value != last]
     if not others or CORRECTED.search(text, others[-1][0], end):
         return last

@@ -53,12 +53,12 @@ def tokenise(text: str) -> list[str]:
 
 def token_f1(predicted: str, gold: str) -> float:
     """F1 of two bags of tokens, 0..1; texts without any token are compared as they are."""
-    ours = Counter(tokenise(predicted))
-    theirs = Counter(tokenise(gold))
-    if not ours or not theirs:
+    of_answer = Counter(tokenise(predicted))
+    of_gold = Counter(tokenise(gold))
+    if not of_answer or not of_gold:
         return float(predicted.strip() == gold.strip())
-    shared = (ours & theirs).total()
-    return 2 * shared / (ours.total() + theirs.total())
+    shared = (of_answer & of_gold).total()
+    return 2 * shared / (of_answer.total() + of_gold.total())
 
 
 _SAME = by_word(QUANTITIES.translations)

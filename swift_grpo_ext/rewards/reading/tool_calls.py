@@ -10,7 +10,7 @@ from swift_grpo_ext.rewards.reading.answer import balanced_end
 from swift_grpo_ext.rewards.reading.json_text import Json, decoded, literal
 
 _NAME = r"([A-Za-z_][\w.-]{0,63})"
-# Each pattern has an example of what it matches above it, which a test runs.
+
 
 # "<function=click>": Qwen3-Coder, Qwen3.5, Seed-OSS; MiniMax, DeepSeek and MiniCPM write ``name="click"``
 # "<tool_call>click": GLM-4.5, Hunyuan, Spark, Ling

@@ -27,7 +27,9 @@ class Unit:
 NO_UNIT = Unit()
 
 _PREFIXES = ("n", "μ", "m", "", "k", "M", "G", "T")
-_SYMBOLS = {f"{prefix}{one}": of for one, of in QUANTITIES.symbols.items() for prefix in _PREFIXES}
+_SYMBOLS = {
+    f"{prefix}{symbol}": dimension for symbol, dimension in QUANTITIES.symbols.items() for prefix in _PREFIXES
+}
 _EXACT = {symbol: (dimension, symbol) for symbol, dimension in _SYMBOLS.items()}  # in which capitals differ
 _EXACT |= {"C": ("temperature", "degC"), "F": ("temperature", "degF")}
 # Words, also in the plural and in capitals; behind "=" what pint calls them if not so.
@@ -45,7 +47,7 @@ def _unit(dimension: str, name: str) -> Unit:
     from pint import application_registry
 
     times, _, name = name.rpartition("*")
-    zero, one = (application_registry.Quantity(one, name).to_base_units().magnitude for one in (0.0, 1.0))
+    zero, one = (application_registry.Quantity(n, name).to_base_units().magnitude for n in (0.0, 1.0))
     return Unit(dimension, (one - zero) * _BASE.get(dimension, 1) * float(times or 1), zero)
 
 
@@ -53,13 +55,13 @@ def find_unit(word: str) -> Unit:
     """The unit of a word (unspaced: of its start) or symbol, whose case counts; else `NO_UNIT`."""
     plain = word.casefold()
     if word in _EXACT:
-        found = _EXACT[word]
+        entry = _EXACT[word]
     elif ord(plain[0]) > 0x2E80:
         starts = (plain[:length] for length in range(_LONGEST, 0, -1))
-        found = next((_FOLDED[start] for start in starts if start in _FOLDED), ("", ""))
+        entry = next((_FOLDED[start] for start in starts if start in _FOLDED), ("", ""))
     else:
-        found = _FOLDED.get(plain) or _FOLDED.get(plain.removesuffix("s"), ("", ""))
-    return _unit(*found) if found[0] else NO_UNIT
+        entry = _FOLDED.get(plain) or _FOLDED.get(plain.removesuffix("s"), ("", ""))
+    return _unit(*entry) if entry[0] else NO_UNIT
 
 
 def raised(unit: Unit, power: int) -> Unit:

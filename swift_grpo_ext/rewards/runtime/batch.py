@@ -145,8 +145,8 @@ class Composition:
             if column not in part.columns:
                 part = replace(part, columns={**part.columns, column: self._scored(name, part)})
         whole = [Outcome(None)] * len(batch)
-        found = await score(part) if indices else []
-        for index, outcome, behind in zip(indices, found, closed, strict=True):
+        scored = await score(part) if indices else []
+        for index, outcome, behind in zip(indices, scored, closed, strict=True):
             shut = behind and outcome.score is not None
             whole[index] = replace(outcome, score=self.floor) if shut else outcome
         return whole

@@ -42,21 +42,21 @@ async def within(seconds: float, start: Callable[[], Coroutine[object, object, o
     Raises:
         TimeoutError: The time is over.
     """
-    found: Future[Any] = Future()
+    result: Future[Any] = Future()
 
     async def limited() -> object:
         return await asyncio.wait_for(start(), seconds)
 
     def run() -> None:
-        found.set_running_or_notify_cancel()
+        result.set_running_or_notify_cancel()
         try:
-            found.set_result(asyncio.run(limited()))
+            result.set_result(asyncio.run(limited()))
         except Exception as error:
-            found.set_exception(error)
+            result.set_exception(error)
 
     threading.Thread(target=run, daemon=True, name="reward").start()
     try:
-        return await asyncio.wait_for(asyncio.wrap_future(found), seconds + GRACE)
+        return await asyncio.wait_for(asyncio.wrap_future(result), seconds + GRACE)
     except asyncio.TimeoutError:
         raise TimeoutError(f"no scores within {seconds:g} s") from None
 
@@ -92,19 +92,19 @@ class Guard:
             return [None] * len(batch)
         finally:
             if not self._keeps_ledger:
-                each = (time.perf_counter() - started) / max(1, len(batch))
-                ledger(self.name).add(Report(completions=len(batch), seconds=[each] * len(batch)))
+                seconds = (time.perf_counter() - started) / max(1, len(batch))
+                ledger(self.name).add(Report(completions=len(batch), seconds=[seconds] * len(batch)))
         self.not_finite = tuple(row for row, outcome in enumerate(outcomes) if outcome.reason)
         return [outcome.score for outcome in outcomes]
 
     async def _scored(self, batch: Batch) -> list[Outcome]:
         """What the function returns: finite scores, or None, with a reason where it gave another number."""
-        found = checked_scores(await self._output(batch), len(batch), self.name)
-        ledger(self.name).add(Report(counts=Counter(infinite=found.overflows)))
-        if found.overflows:
+        checked = checked_scores(await self._output(batch), len(batch), self.name)
+        ledger(self.name).add(Report(counts=Counter(infinite=checked.overflows)))
+        if checked.overflows:
             say(f"reward {self.name!r} gives infinite scores; such completions count as not scored")
-        outcomes = [Outcome(None if math.isnan(value) else value) for value in found.values]
-        for row in found.not_finite:
+        outcomes = [Outcome(None if math.isnan(value) else value) for value in checked.values]
+        for row in checked.not_finite:
             outcomes[row] = Outcome(None, "not finite")
         return outcomes
 

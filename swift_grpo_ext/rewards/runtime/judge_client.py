@@ -47,11 +47,11 @@ def request_of(
     """What the judge is sent. `number` is random for each request, so no text can contain it."""
     parts = [f"Rubric:\n{rubric}"]
     for title, text in texts.items():
-        told = "".join(c for c in text if c in "\n\t" or c.isprintable())
-        if told or title != "reference":
-            parts.append(f"BEGIN {number} {title}\n{told}\nEND {number} {title}")
-    asked = "\n\n".join(parts)
-    content: object = [*images, {"type": "text", "text": asked}] if images else asked
+        printable = "".join(c for c in text if c in "\n\t" or c.isprintable())
+        if printable or title != "reference":
+            parts.append(f"BEGIN {number} {title}\n{printable}\nEND {number} {title}")
+    content_text = "\n\n".join(parts)
+    content: object = [*images, {"type": "text", "text": content_text}] if images else content_text
     system = {"role": "system", "content": SYSTEM.format(number=number)}
     messages = [system, {"role": "user", "content": content}]
     return {"model": model, "messages": messages, "temperature": 0, "max_tokens": max_tokens}
@@ -61,12 +61,12 @@ def parse_reply(reply: str, number: str) -> int | None:
     """The score in a judge's reply; None unless its last line is the JSON that was asked for."""
     lines = reply.strip().removesuffix("```").strip().splitlines()
     try:
-        found = json.loads(lines[-1]) if lines else None
+        verdict = json.loads(lines[-1]) if lines else None
     except (ValueError, RecursionError):
         return None
-    if not isinstance(found, dict) or found.get("number") != number:
+    if not isinstance(verdict, dict) or verdict.get("number") != number:
         return None
-    score = found.get("score")
+    score = verdict.get("score")
     valid = isinstance(score, (int, float)) and not isinstance(score, bool) and score in range(11)
     return int(score) if valid else None  # type: ignore[arg-type]
 
@@ -105,8 +105,8 @@ class Endpoint:
 
 async def ask(endpoint: Endpoint, request: Callable[[str], Request]) -> int:
     """The judge's score, 0 to 10. Equal requests are made once, also while the first is still under way."""
-    told = json.dumps([endpoint.url, request("")])
-    key = hashlib.sha256(told.encode()).hexdigest()
+    question = json.dumps([endpoint.url, request("")])
+    key = hashlib.sha256(question.encode()).hexdigest()
     task = _kept.get(key)
     if task and (task.done() or task.get_loop() is asyncio.get_running_loop()):
         _count("kept")

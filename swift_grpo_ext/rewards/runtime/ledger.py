@@ -20,13 +20,13 @@ MAX_RECORDS = 10_000  # failed completions that are written per file and process
 MAX_TEXT = 100_000
 _lock = threading.Lock()
 _written: dict[Path, int] = {}
-_told: set[str] = set()
+_printed: set[str] = set()
 
 
-def is_new(told: str) -> bool:
+def is_new(line: str) -> bool:
     """Whether this process, of the first rank, has not told this yet; from now on it has."""
-    new = os.environ.get("RANK", "0") == "0" and told not in _told
-    _told.add(told)
+    new = os.environ.get("RANK", "0") == "0" and line not in _printed
+    _printed.add(line)
     return new
 
 
@@ -139,8 +139,8 @@ def columns_in_words(columns: Columns) -> list[str]:
     images = columns.get("images")
     if isinstance(images, list) and images:
         path = images[0].get("path") if isinstance(images[0], dict) else images[0]
-        known = isinstance(path, str) and len(path) < 4096
-        parts.append(f"image {path!r:.80}" if known else "image without a path")
+        has_path = isinstance(path, str) and len(path) < 4096
+        parts.append(f"image {path!r:.80}" if has_path else "image without a path")
     if question := last_question(columns.get("messages")):
         parts.append(f"question {question[:80]!r}")
     return parts

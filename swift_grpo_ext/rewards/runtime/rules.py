@@ -86,18 +86,18 @@ class RewardTable(BaseModel):
         """The rule of a reward under any of its names, with the parameters given to all."""
         own = next((self.rewards[name] for name in names if name in self.rewards), RewardRule())
         shared = self.rewards.get(ALL, RewardRule()).parameters
-        known = [name for name in names if name in NAMES]
-        taken = get_reward(known[0]).parameters if known else {}
-        fitting = {key: value for key, value in shared.items() if key in taken}
+        of_catalogue = [name for name in names if name in NAMES]
+        accepted = get_reward(of_catalogue[0]).parameters if of_catalogue else {}
+        fitting = {key: value for key, value in shared.items() if key in accepted}
         return own.model_copy(update={"parameters": {**fitting, **own.parameters}})
 
     @model_validator(mode="after")
     def _only_known_rewards_are_called(self) -> RewardTable:
         for name, rule in self.rewards.items():
-            for one in rule.calls:
-                if one not in NAMES or get_reward(one).cost == "async":
+            for needed in rule.calls:
+                if needed not in NAMES or get_reward(needed).cost == "async":
                     raise ValueError(
-                        f"{name} needs the score of {one!r}, which is no synchronous ext_ reward"
+                        f"{name} needs the score of {needed!r}, which is no synchronous ext_ reward"
                     )
             _check_name(name, rule)
         for name in self.rewards:
@@ -145,8 +145,8 @@ def _check_shared(rule: RewardRule) -> None:
     if rule != RewardRule(parameters=rule.parameters):
         other = min(rule.model_fields_set - {"parameters"})
         raise ValueError(f"{ALL} gives parameters only, not {other}")
-    known = {parameter for reward in NAMES for parameter in get_reward(reward).parameters}
-    if unknown := sorted(rule.parameters.keys() - known):
+    parameters = {parameter for reward in NAMES for parameter in get_reward(reward).parameters}
+    if unknown := sorted(rule.parameters.keys() - parameters):
         raise ValueError(f"no reward has the parameter {unknown[0]!r}")
 
 
@@ -197,7 +197,7 @@ def load_table(text: str, given_by: str = SETTING) -> RewardTable:
         raise SettingsError(f"not JSON: {error}", where=where) from None
 
 
-def told_columns(
+def column_notes(
     reward: Reward, columns: Mapping[str, Sequence[object]], named: str | None = None
 ) -> Iterator[str]:
     """What a user should know of a dataset's columns before it is read; `named` is the table's gold."""

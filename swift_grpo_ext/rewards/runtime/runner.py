@@ -28,7 +28,7 @@ from swift_grpo_ext.rewards.runtime.ledger import (
     say,
 )
 from swift_grpo_ext.rewards.runtime.pool import Pool
-from swift_grpo_ext.rewards.runtime.rules import SETTING, RewardTable, load_table, told_columns
+from swift_grpo_ext.rewards.runtime.rules import SETTING, RewardTable, load_table, column_notes
 from swift_grpo_ext.rewards.runtime.worker import CatalogueJob
 from swift_grpo_ext.settings import current_settings
 
@@ -100,7 +100,7 @@ class Runner:
 
     async def awaited(self, batch: Batch) -> list[Score]:
         """Score a batch inside a running loop."""
-        return self._told(batch, await self.awaited_outcomes(batch))
+        return self._reported(batch, await self.awaited_outcomes(batch))
 
     def outcomes(self, batch: Batch) -> list[Outcome]:
         """Score a batch, with the reason of each None; rows left to other rewards have none."""
@@ -113,17 +113,17 @@ class Runner:
 
     async def _scored(self, batch: Batch) -> list[Outcome]:
         """Of the completions that it applies to. Of the batches 1, 2, 4, 8, ... the frame is looked at."""
-        each = (self._one(batch, row) for row in range(len(batch)))
+        scored = (self._one(batch, row) for row in range(len(batch)))
         if self.reward.cost == "process":
-            found = self._in_children(batch)
+            outcomes = self._in_children(batch)
         elif self.reward.cost == "async":
-            found = await asyncio.gather(*each)
+            outcomes = await asyncio.gather(*scored)
         else:
-            found = [finished(one) for one in each]
+            outcomes = [finished(outcome) for outcome in scored]
         self._batches += 1
         if "frame" in self.reward.parameters and self._batches & (self._batches - 1) == 0:
-            diagnose(self.reward, self.parameters, batch, [outcome.score for outcome in found])
-        return found
+            diagnose(self.reward, self.parameters, batch, [outcome.score for outcome in outcomes])
+        return outcomes
 
     async def _one(self, batch: Batch, index: int) -> Outcome:
         started = time.perf_counter()
@@ -139,15 +139,15 @@ class Runner:
         rows = [(text, batch.row(row, self.reward.columns)) for row, text in enumerate(batch.completions)]
         answers = catalogue_pool().map([(self.reward.name, *row, self.parameters) for row in rows])
         self._book.add(Report(completions=len(batch), seconds=[answer.seconds for answer in answers]))
-        found = []
+        outcomes = []
         for index, answer in enumerate(answers):
             if answer.ended == "value":
-                found.append(Outcome(*answer.value))
+                outcomes.append(Outcome(*answer.value))
             else:
                 kind: FailureKind = "error" if answer.ended == "failed" else "timeout"
                 details = answer.value if kind == "error" else ""
-                found.append(self._failed(batch, index, kind, answer.reason, details))
-        return found
+                outcomes.append(self._failed(batch, index, kind, answer.reason, details))
+        return outcomes
 
     def _failed(self, batch: Batch, index: int, kind: FailureKind, what: str, details: str) -> Outcome:
         """No score; the lowest at a timeout: what cannot be checked is not right, and no fault of ours."""
@@ -157,7 +157,7 @@ class Runner:
         row.failed(failure, self._replay, counted)
         return Outcome(None, what, failed=True) if counted else Outcome(self.reward.low, what)
 
-    def _told(self, batch: Batch, outcomes: Sequence[Outcome]) -> list[Score]:
+    def _reported(self, batch: Batch, outcomes: Sequence[Outcome]) -> list[Score]:
         """The scores; rows that cannot be scored are counted, and named the first time."""
         for index, outcome in enumerate(outcomes):
             if outcome.score is not None or outcome.failed or not outcome.reason:
@@ -166,35 +166,35 @@ class Runner:
             self._book.add(Report(unscored=Counter([kind])))
             if is_new(f"{self.reward.name} does not score: {kind}"):
                 row = batch.row(index)
-                known = told_columns(self.reward, {name: [value] for name, value in row.items()})
-                meant = next(known, "") if kind.startswith("column ") else ""
+                notes = column_notes(self.reward, {name: [value] for name, value in row.items()})
+                meant = next(notes, "") if kind.startswith("column ") else ""
                 unscored = f"reward {self.reward.name!r} does not score a row: {outcome.reason}"
                 say(meant or f"{unscored} [{row_in_words(index, row)}]")
         return [outcome.score for outcome in outcomes]
 
-    def look_at(self, columns: Mapping[str, Sequence[object]]) -> None:
+    def note_columns(self, columns: Mapping[str, Sequence[object]]) -> None:
         """Say at the start which of several columns is the gold, and which mean something else."""
-        for line in told_columns(self.reward, columns, self.composition.rule.gold):
+        for line in column_notes(self.reward, columns, self.composition.rule.gold):
             say(line)
 
 
 def diagnose(reward: Reward, parameters: Mapping[str, object], batch: Batch, scores: Sequence[Score]) -> None:
     """Say if another frame fits a low batch much better. It changes no score: frames are declared."""
-    known = [score for score in scores if score is not None]
+    scored = [score for score in scores if score is not None]
     extent = reward.high - reward.low
-    if not known or (fmean(known) - reward.low) / extent >= LOW:
+    if not scored or (fmean(scored) - reward.low) / extent >= LOW:
         return
     declared = parameters.get("frame") or reward.parameters["frame"]
     declared_gold = parameters.get("gold_frame") or declared
     means: dict[tuple[object, object], float] = {}
     for frame, gold_frame in product(FRAMES, FRAMES):
-        found = [
+        scores_there = [
             reward.outcome(completion, batch.row(index), parameters, frame=frame, gold_frame=gold_frame).score
             for index, completion in enumerate(batch.completions[:SAMPLES])
         ]
-        known = [score for score in found if score is not None]
-        if known and len(known) == len(found):
-            means[frame, gold_frame] = fmean(known)
+        scored = [score for score in scores_there if score is not None]
+        if scored and len(scored) == len(scores_there):
+            means[frame, gold_frame] = fmean(scored)
     if (here := means.get((declared, declared_gold))) is None:
         return
     # Among equal readings, the one that differs least from what is declared.

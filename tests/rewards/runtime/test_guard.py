@@ -89,7 +89,7 @@ def test_a_guarded_reward_always_returns_one_score_per_completion():
 
 
 def test_infinite_scores_are_not_scored_counted_and_told(capsys, monkeypatch):
-    monkeypatch.setattr(ledger_module, "_told", set())
+    monkeypatch.setattr(ledger_module, "_printed", set())
     ledger("endless").drain()
     for function, guard in (
         (lambda completions, **columns: [float("inf"), -float("inf"), 10**400], Guard),
@@ -135,7 +135,7 @@ def test_an_async_reward_with_a_limit_gives_its_scores_and_its_errors():
 
 
 def test_the_first_failure_is_printed_when_it_happens_and_the_next_are_counted(capsys, monkeypatch, tmp_path):
-    monkeypatch.setattr(ledger_module, "_told", set())
+    monkeypatch.setattr(ledger_module, "_printed", set())
 
     def broken(completions, **columns):
         raise KeyError("boxes\nof the row")

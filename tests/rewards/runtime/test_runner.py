@@ -62,7 +62,7 @@ def test_the_catalogues_pool_starts_nothing_before_it_is_needed():
 
 
 def test_rows_that_cannot_be_scored_are_counted_and_the_first_is_named(capsys, monkeypatch):
-    monkeypatch.setattr(ledger_module, "_told", set())
+    monkeypatch.setattr(ledger_module, "_printed", set())
     messages = [[{"role": "user", "content": "How many?"}]] * 3
     scores, report = run(
         "ext_count", ["3", "3", "3"], solution=[3, None, None], messages=messages, images=[["a.png"]] * 3
@@ -76,7 +76,7 @@ def test_rows_that_cannot_be_scored_are_counted_and_the_first_is_named(capsys, m
 
 
 def test_a_column_that_is_a_parameter_by_chance_is_told_once(capsys, monkeypatch):
-    monkeypatch.setattr(ledger_module, "_told", set())
+    monkeypatch.setattr(ledger_module, "_printed", set())
     for name in ("ext_iou", "ext_giou"):
         scores, report = run(name, ["[0, 0, 9, 9]"] * 3, solution=[[0, 0, 9, 9]] * 3, frame=[17, 18, 19])
         assert scores == [None] * 3
@@ -87,18 +87,18 @@ def test_a_column_that_is_a_parameter_by_chance_is_told_once(capsys, monkeypatch
 
 
 def test_what_columns_mean_is_said_before_any_row_is_scored(capsys, monkeypatch):
-    monkeypatch.setattr(ledger_module, "_told", set())
+    monkeypatch.setattr(ledger_module, "_printed", set())
     columns = {"frame": [None, "12.png"], "bbox": [[0, 0, 9, 9], None], "answer": ["a cat", "a dog"]}
     for name in ("ext_iou", "ext_giou"):
-        Runner(get_reward(name), table=RewardTable()).look_at(columns)
+        Runner(get_reward(name), table=RewardTable()).note_columns(columns)
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == 3, "the column that is a parameter once, the gold for each reward"
     assert "column 'frame' is a parameter of rewards" in lines[0]
     assert "'ext_iou' reads its gold from column 'bbox', not 'answer'" in lines[1]
     fitting = {"solution": ["B"], "answer": ["B"], "frame": ["norm1"]}
-    Runner(get_reward("ext_iou"), table=RewardTable()).look_at(fitting)
+    Runner(get_reward("ext_iou"), table=RewardTable()).note_columns(fitting)
     table = RewardTable.model_validate({"rewards": {"ext_ocr": {"gold": "text"}}})
-    Runner(get_reward("ext_ocr"), table=table).look_at({"text": ["a"], "answer": ["b"]})
+    Runner(get_reward("ext_ocr"), table=table).note_columns({"text": ["a"], "answer": ["b"]})
     assert capsys.readouterr().err == ""
 
 
@@ -201,7 +201,7 @@ def test_a_table_that_does_not_fit_is_refused(table, what):
 
 
 def test_the_gold_column_of_the_table_is_the_only_gold(capsys, monkeypatch):
-    monkeypatch.setattr(ledger_module, "_told", set())
+    monkeypatch.setattr(ledger_module, "_printed", set())
     table = {"rewards": {"ext_wer": {"gold": "transcription"}}}
     columns = {"transcription": ["A", None], "text": ["B", "B"], "solution": ["B", "B"]}
     assert run("ext_wer", ["A", "B"], table, **columns)[0] == [1.0, None]
@@ -223,7 +223,7 @@ def test_tasks_may_be_numbers(tasks):
 
 
 def test_rows_without_the_task_column_are_told(capsys, monkeypatch):
-    monkeypatch.setattr(ledger_module, "_told", set())
+    monkeypatch.setattr(ledger_module, "_printed", set())
     run("ext_choice", ["B"], {"rewards": {"ext_choice": {"tasks": ["a"]}}}, solution=["B"], kind=["a"])
     assert "no row has the column 'task' of the reward table" in capsys.readouterr().err
 
@@ -248,7 +248,7 @@ def test_tables_come_from_text_or_file(tmp_path):
 
 
 def test_another_frame_is_diagnosed_not_guessed(capsys, monkeypatch):
-    monkeypatch.setattr(ledger_module, "_told", set())
+    monkeypatch.setattr(ledger_module, "_printed", set())
     sizes = [[{"original": [640, 480], "resized": [1288, 966]}]] * 4
     golds = [[64 * k, 48, 64 * k + 160, 240] for k in range(1, 5)]
     answers = [
