@@ -26,7 +26,7 @@ _LETTER = re.compile(r"\(?[A-J]\)?\.?")
 _NUMBER = re.compile(r"[-+]?[$€£¥]?\s?\d[\d.,]*\s?(?:%|[^\W\d_]{1,12})?")
 # "\\frac{1}{2}", "x^2 + 1", "x = 3"
 _FORMULA = re.compile(r"[\\^_=√π]|\d\s?[-+*/]\s?[\da-z(]")
-_ARTICLES = re.compile(r"\b(?:an?|the)\b")
+_ARTICLES = re.compile(r"\b(?:an?|the|el|la|los|las|les?)\b")
 _PUNCTUATION = str.maketrans(dict.fromkeys(string.punctuation + "，。！？；：、“”‘’（）《》", " "))
 
 
@@ -45,7 +45,7 @@ def kind_of(gold: str, has_options: bool = False) -> Kind:
 
 
 def plain_text(text: str) -> str:
-    """The text without case, punctuation, English articles and surplus white space."""
+    """The text without case, punctuation, articles and surplus white space."""
     bare = normalise_text(text, True)
     return " ".join(_ARTICLES.sub(" ", bare).translate(_PUNCTUATION).split()) or bare
 
@@ -64,7 +64,7 @@ def answer(
     A gold that is a letter, or whose row lists options, is compared as `ext_choice` does; yes or no as
     `ext_yes_no`; one number, with a unit or without, as `ext_numeric`; a formula as `ext_math`; and any other
     text must be the answer, or what a short sentence ends in ("It is signed by Ann Lee."), without regard to
-    case, punctuation, English articles and white space. Of several golds one must be met.
+    case, punctuation, articles and white space. Of several golds one must be met.
 
     Args:
         relative_tolerance: Allowed error of a number as a fraction of the gold. 0 for exact.

@@ -27,7 +27,9 @@ def yes_no(completion: str, columns: Columns) -> float:
     Korean, Arabic, Russian and a few European languages), or what it states: "so the answer is yes", "the
     statement is false", 答案是否. Without either, "there is no dog" is a no, "there is a dog" is a yes (but
     none if the row's question asks for something else: "it is red" for "is it green?"), any other negation
-    ("it is not red") a no, and a double one a yes. Who is not sure says neither.
+    ("it is not red") a no, and a double one a yes. Who is not sure says neither. Nor does who names but a
+    synonym or an opposite of the question's word ("it is crimson", "it is blue" for "is it red?"): that takes
+    knowledge of the world, so a plain statement earns only where it uses the question's words.
 
     Gold: ``solution`` (or ``answer``): such a word, a bool, or 0 and 1. The question is in ``question``,
         ``problem``, ``query`` or the last user turn of ``messages``, if anywhere.

@@ -86,3 +86,18 @@ def test_stated_polarity(answer, gold):
 @pytest.mark.parametrize("gold", ["yes", "no"])
 def test_contradictions_are_no_answer(answer, gold):
     assert yes_no(answer, {"solution": gold}) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("question", "answer"),
+    [
+        ("Is it red?", "It is sunny."),
+        ("Is the car red?", "The car is crimson."),
+        ("Is the car red?", "It is blue."),
+        ("Is there a dog?", "There is a cat."),
+        ("Is there a dog?", "I see a poodle."),
+    ],
+)
+def test_a_statement_of_something_else_is_neither(question, answer):
+    for gold in ("yes", "no"):
+        assert yes_no(answer, {"solution": gold, "question": question}) == 0

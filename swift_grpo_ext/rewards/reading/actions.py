@@ -19,7 +19,7 @@ from swift_grpo_ext.rewards.reading.action_space import (
 )
 from swift_grpo_ext.rewards.reading.answer import last_fenced
 from swift_grpo_ext.rewards.reading.boxes import parse_regions, stated_regions
-from swift_grpo_ext.rewards.reading.doubt import NEGATED
+from swift_grpo_ext.rewards.reading.doubt import NEGATED, REJECTED
 from swift_grpo_ext.rewards.reading.json_boxes import regions_in
 from swift_grpo_ext.rewards.reading.json_text import Json, values_in
 from swift_grpo_ext.rewards.reading.region import OrderOf, Region, as_corners
@@ -55,7 +55,7 @@ _ACTED = re.compile(r"(?:\A|\n|[.!?。]\s)\s{0,4}(?:actions?|动作)\s?[:：]", 
 _BRACKETED = re.compile(r"\s{0,4}[\[\"'“「]([^\[\]\"'”」\n]{1,512})[\]\"'”」]")
 
 # "click(80, 95)?"
-_ASKED_AT_END = re.compile(r"[\])}>][\s`*]{0,4}[?？]{1,3}\s{0,4}\Z|\) is (?:wrong|incorrect)")
+_ASKED_AT_END = re.compile(rf"[\])}}>][\s`*]{{0,4}}[?？]{{1,3}}\s{{0,4}}\Z|\){REJECTED.pattern}")
 # "no ", "should I "
 _ASKED = re.compile(
     r"\b(?:no|(?:should|shall|can|may|must|do) (?:i|we)|if [^.\n]{1,60}\b(?:i|we) would|wrong to"

@@ -53,14 +53,15 @@ _COMMAND = re.compile(r"\\(?:text|textbf|textit|textrm|mathrm|mathbf|mathsf|bold
 _MARKED = re.compile(r"\*\*([^*\n]{1,400})\*\*|[\"“「『]([^\"“”「」『』\n]{1,400})[\"”」』]")
 # "The date is 12 March.", "Signed by: Dr. Jane Smith": a short sentence that ends in what it says
 _SENTENCE = re.compile(
-    r"(?:the|this|that|these|those|it|its|he|she|they|his|her|their|there|i|we|a|an|in the|on the)\b"
-    r"|[^\W\d][^\n:：]{0,40}[:：]\s|[\u4e00-\u9fff]",
+    r"(?:the|this|that|these|those|it|its|he|she|they|his|her|their|there|i|we|a|an|in the|on the"
+    r"|el|los?|las?|une?|una|les?|esta?o?s?|ceci|der|die|das)\b"
+    r"|[^\W\d][^\n:：]{0,40}[:：]\s|[\u3040-\u30ff\u4e00-\u9fff]",
     re.IGNORECASE,
 )
 # " is on "
 _LED_IN = re.compile(
-    r"(?:['’]s|\b(?:is|are|was|were|be|reads?|says?|called|named|shows?|has|have|by|on|in|at|to|from|for|as|of|like|dated|\w{2,10}ing|sees?|costs?|paid|holds?|wears?|contains?|titled|label(?:l?ed)?))[:\s]\s{0,3}"
-    r"|[:：]\s{0,3}|(?:是|为|叫|写着|显示|位于|在)[:：]?\s{0,3}",
+    r"(?:['’]s|\b(?:is|are|was|were|be|reads?|says?|called|named|shows?|has|have|by|on|in|at|to|from|for|as|of|like|dated|\w{2,10}ing|sees?|costs?|paid|holds?|wears?|contains?|titled|label(?:l?ed)?|es|son|está|dice|est|sont|dit|ist))[:\s]\s{0,3}"
+    r"|[:：]\s{0,3}|(?:是|为|叫|写着|显示|位于|在|は)[:：]?\s{0,3}",
     re.IGNORECASE,
 )
 # "not ": with which a sentence says something else, or more than one thing
@@ -75,6 +76,8 @@ _PREAMBLE = re.compile(
     r"|\A(?:according to|based on|from|in|looking at|as shown in) [^,.\n]{1,60}, (?=\S)",
     re.IGNORECASE,
 )
+# "的": that ends a sentence behind what it says
+_LAST_WORD = re.compile(r"(?:的|です|だ)\Z")
 _ROUNDS = 5
 
 
@@ -211,7 +214,7 @@ def readings(completion: str, gold: str = "") -> list[str]:
     texts = [fenced, body.replace("**", ""), *(unwrapped(part) for part in parts if isinstance(part, str))]
     if not gold.endswith((".", "。")):
         texts += [text[:-1] for text in texts if text.endswith((".", "。"))]
-        texts += [text[:-1] for text in texts if text.endswith("的")]
+        texts += [_LAST_WORD.sub("", text) for text in texts]
     return list(dict.fromkeys(map(fold_width, texts)))
 
 

@@ -78,9 +78,10 @@ _TOTALS: tuple[Place, ...] = tuple(
 )
 # " 5 dogs and 3 cats": the first thing is what was asked for, where no question says so
 _FIRST_THING: Place = (
-    re.compile(r"(?:\A\W{0,4}|\b(?:has|have|shows|contains|are|is|see)\s|有\s?)\Z"),
+    re.compile(r"(?:\A\W{0,4}|\b(?:has|have|shows|contains|are|is|see|hay|y a|sind)\s|有\s?)\Z"),
     re.compile(
-        r"(?:\s([^\W\d]{2,16})){1,4}(?:,| and)\s\d{1,4}(?!\s\1\b)(?:\s[^\W\d]{2,16}){1,4}\W{0,4}\Z"
+        r"(?:\s([^\W\d]{2,16})){1,4}(?:,| (?:and|y|et|und))\s\d{1,4}(?!\s\1\b)"
+        r"(?:\s[^\W\d]{2,16}){1,4}\W{0,4}\Z"
         rf"|[{CLASSIFIERS}]([\u4e00-\u9fff]{{1,6}})[和、,]\d{{1,4}}[{CLASSIFIERS}](?!\2)[\u4e00-\u9fff]{{1,6}}\W{{0,4}}\Z"
     ),
 )

@@ -77,19 +77,33 @@ _ASKS = re.compile(
     r"\b(?:perhaps|maybe|possibly) not\b[\s.]{0,4}\Z|[?？][\s*_\"'”)]{0,4}\Z|吗[。\s]{0,4}\Z"
     r"|还是[^，,]{1,12}\Z"
 )
+# What takes a value out: English, Spanish, French, German, Chinese.
+NEGATION = (
+    r"\b(?:(?:but )?not|never|nor|neither|cannot|can['’]t|unlike|outside(?: of)?|besides|(?:aside|apart) from"
+    r"|except(?: for)?|without|anything but|(?:all|everything|everyone|any(?: \w{2,8})?)(?: \w{2,8}){0,2} but"
+    r"|other than|different from|instead of|rather than|avoid|exclud(?:e|es|ed|ing)|reject(?:s|ed|ing)?"
+    r"|rul(?:e|es|ed|ing) out|eliminat(?:e|es|ed|ing)|doubt|refuse to|(?:the )?opposite of|hardly|scarcely"
+    r"|far from|nothing (?:near|like|close to)|nowhere near"
+    r"|no (?:es|son|está|están|hay|hagas)|pas|nicht|kein(?:e[nmrs]?)?)\b"
+    r"|\w{2,8}n['’]t\b|≠|!=|\\neq?\b|\\not ?=|不是|不等于|并非|不选|不能选|不(?:应该?|会|该|可以?)选|不要|别"
+    r"|除了|除(?!以外|非)|没有|排除|而不是|(?<!除)非"
+)
 # "It is not ": right before a value
 NEGATED = re.compile(
-    r"(?:\b(?:not|never|nor|neither|cannot|can['’]t|isn['’]t|aren['’]t|wasn['’]t|weren['’]t|don['’]t|doesn['’]t"
-    r"|unlike|outside(?: of)?|besides|except(?: for)?|without|anything but|(?:all|everything|everyone"
-    r"|any(?: \w{2,8})?)"
-    r" but|other than"
-    r"|different from|instead of|rather than|avoid|exclud(?:e|ing)|rul(?:e|ing) out|eliminat(?:e|ing)"
-    r"|doubt|refuse to|(?:the )?opposite of|hardly|scarcely|far from|nothing (?:near|like|close to)"
-    r"|nowhere near)\b"
-    r"|\w{2,8}n['’]t\b|≠|!=|\\neq?\b|\\not ?=|不是|不等于|并非|不选|不能选|不要|别|除了|除|没有|排除|而不是)"
+    rf"(?:{NEGATION})"
     r"[\s,:*_\"'“「(\[$]{0,4}(?:(?:be|to|the|an?|exactly|just|only|equal|option|answer|choice|number|quite|really"
     r"|definitely|choose|pick|select|it(?:['’]s)?|say|think|believe|there(?: is| are)?|that|is|going"
-    r"|want|need|have|from|between|at|in)\b[\s*\"'(]{0,3}){0,4}\Z",
+    r"|want|need|have|from|between|at|in|la|el|los|las|una?|opción|respuesta|clic|en|le|les|die|der|das"
+    r")\b[\s*\"'(]{0,3}){0,4}\Z",
+    re.IGNORECASE,
+)
+# " is wrong": right behind a value
+REJECTED = re.compile(
+    r"[\s*_\"')\]]{0,4}(?:, which )?(?:(?:is|are|was|were|seems?|looks?|appears?|would be)(?:n['’]t\b"
+    r"| (?:both |all |clearly |obviously |definitely )?(?:not\b|(?:the |an? )?"
+    r"(?:wrong|incorrect|false|mistake|impossible|invalid)\b))"
+    r"|can(?:not|['’]t| not) be\b"
+    r"|不对|不正确|是?错|ではありません|ではない|じゃない|(?:이|가) 아닙니다|no es\b)",
     re.IGNORECASE,
 )
 # "It does not happen ": somewhere before a value in its clause

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from swift_grpo_ext.rewards.reading.answer import short_answer
-from swift_grpo_ext.rewards.reading.doubt import NEGATED, asserted
+from swift_grpo_ext.rewards.reading.doubt import NEGATED, REJECTED, asserted
 from swift_grpo_ext.rewards.reading.number_forms import in_one_form
 from swift_grpo_ext.rewards.reading.statement import after_label, first_line, without_asides
 from swift_grpo_ext.rewards.reading.units import NO_UNIT, Unit, find_unit, per, raised
@@ -84,14 +84,14 @@ _ASIDE = re.compile(
 )
 # " or maybe "
 _OR = re.compile(
-    r"[.;]?[^\d.;=]{0,16}(?:\bor\b|或者?)[^\d.;=]{0,24}| ?[-~、] ?|\s?(?:\bto\b|到|至)\s?"
+    r"[.;]?[^\d.;=]{0,16}(?:\b(?:or|ou?|oder)\b|或者?|か)[^\d.;=]{0,24}| ?[-~、] ?|\s?(?:\bto\b|到|至)\s?"
     r"|[^\d.;=]{0,12}[,.;，。]?[^\d.;=]{0,12}(?:maybe|perhaps|possibly|(?:could|might|may)(?: also)? be"
     r"|也许|或许"
     r"|可能)[^\d=]{0,12}",
     re.IGNORECASE,
 )
 # " km and "
-_AND = re.compile(r"[^\d.;=]{0,12}(?:\b(?:and|to)\b|和|到|至)[\s$*]{0,4}")
+_AND = re.compile(r"[^\d.;=]{0,12}(?:\b(?:and|to|y|et|und)\b|和|到|至)[\s$*]{0,4}")
 # "rose from "
 _CHANGED = re.compile(r"\b(?:rose|grew|fell|went|dropped|(?:in|de)creased|declined|changed) from\s\Z")
 # "sold in 2012"
@@ -100,7 +100,7 @@ _YEAR: Place = (
     re.compile(r"(?<=\b[12]\d{3})(?![\d%])"),
 )
 # "between "
-_BETWEEN = re.compile(r"\b(?:between|from)\s?[$*]{0,3}\Z|介于\Z")
+_BETWEEN = re.compile(r"\b(?:between|from|entre|zwischen)\s?[$*]{0,3}\Z|介于\Z", re.IGNORECASE)
 
 
 _OF_UNIT = r"(?:\s?[%‰°]|\s?[^\W\d]{1,12})?"  # what may stand between a number and what is said of it
@@ -121,16 +121,7 @@ _NOT_STATED: tuple[Place, ...] = (
     (NEGATED, ANYTHING),
     (re.compile(r"\b(?:such as|e\.g\.,?|for (?:example|instance),?)\s\Z", re.IGNORECASE), ANYTHING),
     (re.compile(r"\d(?: [a-z]{1,16})? (?:out )?of (?:the|these|those|all|its|their) \Z"), ANYTHING),
-    (
-        ANYTHING,
-        re.compile(
-            rf"{_OF_UNIT}[\s*\"')]{{0,4}}(?:, which )?(?:不对|不正确|是?错|(?:is|are|was)n['’]t "
-            r"|(?:is|are|was|seems)"
-            rf" (?:(?:the |an? )?(?:wrong"
-            r"|incorrect|false)|not"
-            r"|too )|would be (?:wrong|incorrect|false)|can(?:not|['’]t| not) be )"
-        ),
-    ),
+    (ANYTHING, re.compile(rf"{_OF_UNIT}(?:{REJECTED.pattern}|\s(?:is|are) too )")),
     (BOUND, ANYTHING),
     (
         ANYTHING,

@@ -4,7 +4,7 @@ import re
 import string
 
 from swift_grpo_ext.rewards.reading.answer import normalise_short, short_answer
-from swift_grpo_ext.rewards.reading.doubt import asserted, is_denied, refuses
+from swift_grpo_ext.rewards.reading.doubt import NEGATION, REJECTED, asserted, is_denied, refuses
 from swift_grpo_ext.rewards.reading.statement import LABEL, Statement, last_statement
 from swift_grpo_ext.rewards.reading.words import OPTIONS, by_word
 
@@ -40,6 +40,7 @@ _EXPLAINED = re.compile(
 # "I choose"
 _CHOSEN = re.compile(
     rf"{LABEL}|\b(?:option|choice)(?: is\b| would be\b| should be\b|:)"
+    r"|\b(?:so|thus|therefore|hence),? (?:it|this|that|the)(?: \w{1,16}){0,3} (?:is|must be)\b"
     r"|\b(?:choose|select|pick|chose|go(?:ing)? with|choosing|selecting|opt for)\b"
     r"|[选選](?!项|項)(?:择|擇|了)?[:：]?|(?:正确|錯|正確)的?[选選][项項](?:应该?)?[是为為:：]"
     r"|[选選][项項][:：]|선택[은:]|\b(?:leaves|leaving|left with|remains)\b",
@@ -67,17 +68,12 @@ _IS_ARTICLE = re.compile(
 )
 # "rather than "
 _REJECTING = re.compile(
-    r"(?:\b(?:rather than|instead of|unlike|besides|aside from|other than|apart from|except(?: for)?"
-    r"|(?:but )?not|nor|never"
-    r"|neither|(?:all|any|anything|everything)(?: \w{2,8}){0,2} but|rul(?:e|es|ed|ing) out"
-    r"|eliminat(?:e|es|ed|ing)"
-    r"|exclud(?:e|es|ed|ing)"
-    r"|reject(?:s|ed|ing)?|cannot|avoid|doubt|hardly|scarcely)\b|\w{2,8}n['’]t\b|而不是|不是|不选|不(?:应该?|能|会|该|可以?)选|并非|非|排除|除了|除(?![以非]))"
-    r"[\s,:*_]{0,3}(?:think |believe |say )?(?:(?:be|is|choose|pick|select|选择?|that it is|it is"
+    rf"(?:{NEGATION}|\bthan\b)"
+    r"[\s,:*_]{0,3}(?:think |believe |say )?(?:(?:be|is|choose|pick|select|la|el|选择?|that it is|it is"
     r"|it's)\s{0,2})?",
     re.IGNORECASE,
 )
-_ONE_LETTER = r"(?:options? |choices? |[选選][项項])?[(\[*]{0,3}[A-Z](?![A-Za-z0-9_'’])[)\]*]{0,3}"
+_ONE_LETTER = r"(?:options? |choices? |opci[oó]n |[选選][项項])?[(\[*]{0,3}[A-Z](?![A-Za-z0-9_'’])[)\]*]{0,3}"
 _LETTER_LIST = (
     rf"{_ONE_LETTER}(?:\s?(?:,|、|和|与|或|\band\b|\bor\b|,\s?and\b|\bnor\b)\s?{_ONE_LETTER}"
     r"(?!\s(?:is|shows?|fits?|matches|has|was|would|must|seems)\b)){0,9}"
@@ -96,7 +92,7 @@ _WRONG = re.compile(
     r"|impossible|invalid)"
     r"|is [^.\n]{0,24}\b(?:rule out|eliminate|exclude|discard|reject)\b"
     r"|(?:can|could|should|must|may|has to|have to) be (?:ruled out|eliminated|excluded|discarded|rejected)"
-    r"|都?(?:不对|不正确|是?错|可?以?排除|不符)|以外|除外)"
+    rf"|都?(?:可?以?排除|不符)|以外|除外|{REJECTED.pattern})"
 )
 # "the options include C. Paris": the question again
 _ECHOED = re.compile(
@@ -215,7 +211,7 @@ def _without_rejected(text: str, options: Options) -> str:
     texts = sorted(filter(_is_named, options.values()), key=len, reverse=True)
     option = rf"(?:the |an? )?(?:{'|'.join(map(re.escape, texts)) or '(?!)'})"
     rejected = rf"(?:{_REJECTING.pattern}|\bno ){option}(?:\s(?:nor|or|and)\s{option}){{0,9}}(?!\w)"
-    wrong = rf"{option} (?:is|was) (?:not|wrong|incorrect|false)"
+    wrong = f"{option}{REJECTED.pattern}"
     return re.sub(f"{rejected}|{wrong}", " ", text, flags=re.IGNORECASE)
 
 

@@ -63,13 +63,15 @@ _EXISTS = re.compile(
 )
 
 
+_LACKING = "lacking|devoid of|free of|absent|missing"
+
 # "is not"
 _NEGATED = re.compile(
     r"\bnot\b(?! (?:only|just|to mention)\b)|n['’]t\b|\b(?:cannot|never|neither(?! \w{1,20} nor)"
     r"|none of|nobody"
     r"|(?<!\ba )no(?= [a-z])(?! (?:doubt|matter|problem|wonder)\b)|(?<=\w )nothing(?! but)"
     r"|nothing (?:like|of|in|is)"
-    r"|without(?! (?:a |any )?doubt))\b"
+    rf"|without(?! (?:a |any )?doubt)|{_LACKING})\b"
     r"|没(?!错|问题)|不(?![仅过同少错久断管论只但得])|并非|ありません|いません|ない。|없습니다|아닙니다"
 )
 
@@ -87,7 +89,7 @@ _PLAIN = re.compile(
 
 # "not without"
 _DOUBLE = re.compile(
-    r"(?:\bnot|n['’]t)(?: \w{1,12})? (?:without|lacking|devoid of|free of|absent|missing)\b"
+    rf"(?:\bnot|n['’]t)(?: \w{{1,12}})? (?:without|{_LACKING})\b"
     r"|(?:不是|并非|不会)(?:没有|没|不存在|无)"
 )
 
@@ -106,7 +108,10 @@ _OPINION = re.compile(
 # "so": as in "i think so", "i think not"
 _OPPOSED = re.compile(r"(?:not|(so))\W{0,4}\Z")  # "i think not", "i think so"
 # ", or maybe ": between the two words of a hedge
-_JOINT = re.compile(r"(?:[ …,/|;&、(\[*?？]|\.\.\.|(?:or|and|maybe|perhaps|probably|possibly)\b){0,12}")
+_JOINT = re.compile(
+    r"(?:[ …,/|;&、(\[*?？]|\.\.\.|(?:or|and|maybe|perhaps|probably|possibly|y|o|u|et|ou|und|oder)\b"
+    r"|または|或者?|还是){0,12}"
+)
 # "no idea", "no image": the word is part of something else
 _NO_THING = re.compile(r"no (?:problem|idea|clue)\b|no\. ?\d")
 # "no, i cannot see it": the word stands by itself
@@ -174,14 +179,12 @@ def _statements(plain: str, leading: list[bool | None]) -> list[Statement[bool |
 
 def _described(plain: str, topic: frozenset[str]) -> bool | None:
     """What a text without yes or no says: that there is something, or that something is not so."""
+    names = named_by(plain)
+    another = plain.isascii() and names - topic and topic - names  # the light is red, and not green
     plain, doubled = _DOUBLE.subn(" ", plain)
     polarities = {not any(match.groups()) for match in _EXISTS.finditer(plain)}
     if doubled:
         polarities.add(True)
-    if not polarities and _NEGATED.search(plain):
-        return False
-    if not polarities and _PLAIN.fullmatch(plain):
-        names = named_by(plain)  # the light is red, and not green
-        another = plain.isascii() and names & topic and names - topic and topic - names
-        return None if another else True
-    return polarities.pop() if len(polarities) == 1 else None
+    if not polarities:
+        polarities = {False} if _NEGATED.search(plain) else {True} if _PLAIN.fullmatch(plain) else set()
+    return polarities.pop() if len(polarities) == 1 and not (polarities == {True} and another) else None

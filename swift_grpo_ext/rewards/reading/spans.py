@@ -104,8 +104,8 @@ def _times(text: str) -> list[float]:
 
 def _seconds(text: str) -> list[float]:
     """All times of a text whose times with a unit or a colon are written as ``90.0s``."""
-    times = _TIME.findall(text)
-    return [float(time) for time, marked in times if marked] or [float(time) for time, _ in times]
+    times = [time for time in _TIME.finditer(text) if not is_denied(text, time.start())]
+    return [float(time[1]) for time in times if time[2]] or [float(time[1]) for time in times]
 
 
 def _from_json(text: str) -> list[float] | None:

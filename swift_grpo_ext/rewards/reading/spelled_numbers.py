@@ -1,4 +1,4 @@
-"""Numbers in words, English and Chinese."""
+"""Numbers in words: English, Chinese, and the small ones of a few European languages."""
 
 import re
 import unicodedata
@@ -9,9 +9,10 @@ from swift_grpo_ext.rewards.reading.words import QUANTITIES, by_word
 CLASSIFIERS = QUANTITIES.classifiers
 _VALUES: dict[str, float] = {word: int(value) for word, value in by_word(QUANTITIES.numbers).items()}
 _SMALL = [word for word, value in _VALUES.items() if value < 20]
+_DIGITS = [word for word, value in _VALUES.items() if 0 < value < 10]
 _TENS = [word for word, value in _VALUES.items() if 20 <= value < 100]
 _VALUES |= {"half": 0.5, "dozen": 12}
-_BELOW_100 = rf"(?:(?:{'|'.join(_TENS)})(?:[\s-](?:{'|'.join(_SMALL[1:10])})\b)?|(?:{'|'.join(_SMALL)})\b)"
+_BELOW_100 = rf"(?:(?:{'|'.join(_TENS)})(?:[\s-](?:{'|'.join(_DIGITS)})\b)?|(?:{'|'.join(_SMALL)})\b)"
 _BELOW_1000 = rf"(?:(?:{_BELOW_100}|an?)\s+hundred(?:\s+(?:and\s+)?{_BELOW_100})?|{_BELOW_100})"
 # "two hundred and five"
 _ENGLISH = re.compile(

@@ -48,8 +48,9 @@ UNSURE = re.compile(
     r"\b(?:not (?:\w{1,12} )?(?:sure|certain|clear)|unsure|uncertain|unclear|unknown|hard to say|ambiguous"
     r"|(?:cannot|can't|can’t|could not|couldn't|unable to|impossible to|difficult to) (?:be )?"
     r"(?:tell|say|know|determined?|decided?|see (?:if|whether))"
-    r"|(?:don't|do not) know|maybe|perhaps|might|may be|could be|possibly)\b"
-    r"|不一定|不好说|[说看分]不[清出]|不确定|不確定|不清楚|不知道|无法|無法|难以|可能|也许|或许|分からない|わかりません|모르겠",
+    r"|(?:don't|do not) know|maybe|perhaps|might|may be|could be|possibly|quizás?"
+    r"|tal vez|peut-être|vielleicht)\b"
+    r"|不一定|不好说|[说看分]不[清出]|不确定|不確定|不清楚|不知道|无法|無法|难以|可能|也许|或许|かもしれ|おそらく|分からない|わかりません|모르겠",
     re.IGNORECASE,
 )
 """Words of somebody who does not commit to an answer."""

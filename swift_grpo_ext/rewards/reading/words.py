@@ -55,7 +55,7 @@ class QuantityWords(_Tables):
     units: Meanings  # by dimension; behind "=" what pint calls the word if not so, or how many of it: 0.5*kg
     symbols: Pairs  # of units whose case counts, to their dimension; each may have an SI prefix
     scales: Meanings  # the factor
-    numbers: Meanings  # English words, by value
+    numbers: Meanings  # words of European languages, by value
     classifiers: Word  # characters that stand between a Chinese or Japanese number and what is counted
     translations: Meanings  # what tells things apart, by its English word
     nameless: Word  # words of a question how many, or of its answer, that name nothing

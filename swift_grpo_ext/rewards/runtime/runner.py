@@ -28,7 +28,7 @@ from swift_grpo_ext.rewards.runtime.ledger import (
     say,
 )
 from swift_grpo_ext.rewards.runtime.pool import Pool
-from swift_grpo_ext.rewards.runtime.rules import SETTING, RewardTable, load_table, column_notes
+from swift_grpo_ext.rewards.runtime.rules import SETTING, RewardTable, column_notes, load_table
 from swift_grpo_ext.rewards.runtime.worker import CatalogueJob
 from swift_grpo_ext.settings import current_settings
 
