@@ -321,6 +321,15 @@ _ALL = (
         (f"{SWIFT}/blob/main/swift/megatron",),
         "M7-gated-delta-gradients",
     ),
+    Defect(
+        "M8",
+        "under Megatron with --padding_free false and micro-batches above 1 the deepstack of Qwen3-VL adds "
+        "features to image tokens of other rows, in every layer that has them",
+        {**_ANY_HOST, "mcore-bridge": ">=1.6"},
+        "--padding_free true, or --micro_batch_size 1",
+        (f"{SWIFT}/blob/main/swift/megatron",),
+        "M8-deepstack-order",
+    ),
 )
 
 DEFECTS: dict[str, Defect] = {defect.id: defect for defect in _ALL}

@@ -40,6 +40,7 @@ MODULES: tuple[str, ...] = (
     "expert_gradients",
     "replicated_weights",
     "deepstack_gradient",
+    "deepstack_order",
     "media_token_types",
     "gated_delta_gradients",
     "broken_line",

@@ -7,6 +7,7 @@ from tests.megatron.comparing import (
     assert_equal,
     assert_equal_of_family,
     gradient_differences,
+    log_prob_difference,
 )
 from tests.megatron.runs import FIXES, Order, RunError, train_all, train_megatron
 from tests.megatron.table import FROZEN, SEQUENCE, TENSOR
@@ -14,13 +15,13 @@ from tests.megatron.table import FROZEN, SEQUENCE, TENSOR
 pytestmark = [pytest.mark.lane, pytest.mark.timeout(900)]
 
 
-def both(python, model, rows, folder, **arguments):
-    """Runs of two ranks without our fixes, and with them."""
+def both(python, model, rows, folder, ranks=2, **arguments):
+    """Runs without our fixes, and with them."""
     orders = [
         Order(model, rows, folder / "stock", arguments),
         Order(model, rows, folder / "fixed", {**arguments, **FIXES}),
     ]
-    return train_all(python, orders, ranks=2)
+    return train_all(python, orders, ranks)
 
 
 def test_m1_the_norm_of_the_gradient(python, tiny, four_rows, reference, tmp_path):
@@ -89,3 +90,14 @@ def test_m7_the_norms_of_gated_delta_nets(layout, python, tiny, four_rows, refer
     assert wrong
     assert all(name.endswith(norms) for name in wrong)
     assert_equal_of_family(fixed, expected, "qwen3_5")
+
+
+@pytest.mark.parametrize("layout", [{}, {**SEQUENCE, "micro_batch_size": 2}], ids=["one rank", "sequence"])
+def test_m8_the_deepstack_of_padded_rows(layout, python, tiny, mixed_rows, reference, tmp_path):
+    """Rows with different numbers of images, so that every token of an image is in a place of its own."""
+    options = {**layout, **FROZEN, "padding_free": False}
+    ranks = layout.get("tensor_model_parallel_size", 1)
+    stock, fixed = both(python, tiny("qwen3_vl"), mixed_rows, tmp_path, ranks, **options)
+    expected = reference("qwen3_vl", "mixed", **FROZEN)
+    assert log_prob_difference(stock.samples[0], expected.samples[0]) > 1e-3
+    assert_equal(fixed, expected)
