@@ -60,7 +60,7 @@ _SENTENCE = re.compile(
 )
 # " is on "
 _LED_IN = re.compile(
-    r"(?:['’]s|\b(?:is|are|was|were|be|reads?|says?|called|named|shows?|has|have|by|on|in|at|to|from|for|as|of|like|dated|\w{2,10}ing|sees?|costs?|paid|holds?|wears?|contains?|titled|label(?:l?ed)?|es|son|está|dice|est|sont|dit|ist))[:\s]\s{0,3}"
+    r"(?:['’]s|\b(?:is|are|was|were|be|reads?|says?|called|named|shows?|has|have|by|on|in|at|to|from|for|as|of|like|dated|\w{2,10}ing|sees?|costs?|paid|holds?|wears?|contains?|titled|label(?:l?ed)?|es|son|está|dice|est|sont|dit|ist|è|é))[:\s]\s{0,3}"
     r"|[:：]\s{0,3}|(?:是|为|叫|写着|显示|位于|在|は)[:：]?\s{0,3}",
     re.IGNORECASE,
 )

@@ -6,7 +6,7 @@ from typing import Any
 
 from swift_grpo_ext.rewards.reading.answer import last_fenced
 from swift_grpo_ext.rewards.reading.coordinates import Kind, written_out
-from swift_grpo_ext.rewards.reading.doubt import REJECTED, asserted, is_unsure, without_questions
+from swift_grpo_ext.rewards.reading.doubt import NEGATION, REJECTED, asserted, is_unsure, without_questions
 from swift_grpo_ext.rewards.reading.json_boxes import regions_in
 from swift_grpo_ext.rewards.reading.json_text import json_values, values_in
 from swift_grpo_ext.rewards.reading.region import OrderOf, Region, as_corners, region_of_numbers
@@ -35,12 +35,10 @@ _NEGATED = re.compile(
 )
 # "not at [10, 20, 30, 40]"
 _DENIED_PLACE = re.compile(
-    r"(?:\b(?:not|never|nothing|nobody|no(?! doubt)|(?:any(?:where|thing)?|everywhere|nowhere) but"
-    r"|except|other than)\b"
-    r"|n['’]t\b|不是|不在|并非)[^\d\[\](){}<>.,;:\n]{0,24}[\[(<]{1,3}[^\[\](){}<>]{0,80}[\])>]{1,3}"
+    rf"(?:{NEGATION}|\b(?:nothing|nobody|no(?! doubt))\b|不在)"
+    r"[^\d\[\](){}<>.,;:\n]{0,24}[\[(<]{1,3}[^\[\](){}<>]{0,80}[\])>]{1,3}"
     rf"|[\[(<]{{1,3}}[^\[\](){{}}<>]{{0,80}}[\])>]{{1,3}}(?:{REJECTED.pattern}"
-    r"|\sor (?:maybe|perhaps|possibly) not\b"
-    r")",
+    r"|\sor (?:maybe|perhaps|possibly) not\b)",
     re.IGNORECASE,
 )
 MAX_STATEMENT = 400  # characters of an answer that states an absence; a longer one is not read for it

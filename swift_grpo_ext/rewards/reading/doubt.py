@@ -14,7 +14,8 @@ _REFUSED = re.compile(
     r"|won['’]t|will not"
     r"|refuse to|no way (?:to|of)|have the ability to|hard to|difficult to)(?! be (?:the|confirmed"
     r"|verified|shown)\b)(?: \w{1,12}){0,2}? ?"
-    r"(?:tell|say|know|answer|help|assist|comply|determined?|decide|judged?|count|process|provide|respond|verify|confirm|choose|pick|show|give"
+    r"(?:tell|say|know|answer|help|assist|comply|determined?|decide|judged?|count|process|provide|respond"
+    r"|verify|confirm|choose|pick|show|give"
     r"|comment|open|load|access|display|locate objects|detect objects"
     rf"|(?:see|view|find|look at) (?:(?:the|an?|any|your|this|that) )?(?:{_SEEN}\b|it\b|(?:her|his|their"
     rf"|its) ))"
@@ -29,7 +30,8 @@ _REFUSED = re.compile(
     rf"|one knows|way (?:to|of))"
     r"|\b(?:i|we) (?:can )?(?:see|find) no (?:graph|chart|plot|diagram)s?"
     r"|\b(?:do not|don['’]t) (?:know|understand)|\bnot (?:enough|sufficient) (?:information|context|data)"
-    r"|\bnot (?:answerable|able|clear|certain|sure)\b|\b(?:unsure|unclear|unknown|unanswerable|rather not|too"
+    r"|\bnot (?:answerable|applicable|available|able|clear|certain|sure)\b|\b(?:unsure|unclear|unknown"
+    r"|unanswerable|rather not|too"
     r" (?:blurry|blurred|dark|small|far)|sorry"
     r"|apologi[sz]e"
     r"|as an ai|language model|(?:not have|without|no) (?:the )?access|nobody (?:can|knows)"
@@ -80,20 +82,23 @@ _ASKS = re.compile(
 # What takes a value out: English, Spanish, French, German, Chinese.
 NEGATION = (
     r"\b(?:(?:but )?not|never|nor|neither|cannot|can['’]t|unlike|outside(?: of)?|besides|(?:aside|apart) from"
-    r"|except(?: for)?|without|anything but|(?:all|everything|everyone|any(?: \w{2,8})?)(?: \w{2,8}){0,2} but"
+    r"|except(?: for)?|without|anything but|(?:all|every\w{3,5}|nowhere|any\w{0,5})(?: \w{2,8}){0,2} but"
     r"|other than|different from|instead of|rather than|avoid|exclud(?:e|es|ed|ing)|reject(?:s|ed|ing)?"
     r"|rul(?:e|es|ed|ing) out|eliminat(?:e|es|ed|ing)|doubt|refuse to|(?:the )?opposite of|hardly|scarcely"
     r"|far from|nothing (?:near|like|close to)|nowhere near"
-    r"|no (?:es|son|está|están|hay|hagas)|pas|nicht|kein(?:e[nmrs]?)?)\b"
+    r"|no (?:es|son|está|están|hay|hagas)"
+    r"|non (?:è|sono)|não (?:é|são|há|está)|(?:ne \w{1,14} )?pas|nicht|kein(?:e[nmrs]?)?)\b"
     r"|\w{2,8}n['’]t\b|≠|!=|\\neq?\b|\\not ?=|不是|不等于|并非|不选|不能选|不(?:应该?|会|该|可以?)选|不要|别"
     r"|除了|除(?!以外|非)|没有|排除|而不是|(?<!除)非"
 )
 # "It is not ": right before a value
 NEGATED = re.compile(
     rf"(?:{NEGATION})"
-    r"[\s,:*_\"'“「(\[$]{0,4}(?:(?:be|to|the|an?|exactly|just|only|equal|option|answer|choice|number|quite|really"
+    r"[\s,:*_\"'“「(\[$]{0,4}(?:(?:be|to|the|an?|exactly|just|only|equal|option|answer|choice|number|quite"
+    r"|really"
     r"|definitely|choose|pick|select|it(?:['’]s)?|say|think|believe|there(?: is| are)?|that|is|going"
-    r"|want|need|have|from|between|at|in|la|el|los|las|una?|opción|respuesta|clic|en|le|les|die|der|das"
+    r"|want|need|have|from|between|at|in|la|el|los|las|una?|opción|respuesta|clic|sur|bei|en|le|les|die"
+    r"|der|das"
     r")\b[\s*\"'(]{0,3}){0,4}\Z",
     re.IGNORECASE,
 )

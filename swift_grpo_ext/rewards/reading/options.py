@@ -22,7 +22,7 @@ LEADING = re.compile(
 _MARK = re.compile(r"(?:[(\[{]([A-Za-z])[)\]}]|(?<![^\W_])([A-Z])[).:、])")
 # "A, C and D"
 _SEVERAL = re.compile(
-    rf"{_LETTER}(?:\s{{0,4}}(?:,|;|/|&|、|\band\b|\bor\b|和|与|或|及|\s)\s{{0,4}}{_LETTER}){{1,25}}\Z"
+    rf"{_LETTER}(?:\s{{0,4}}(?:,|;|/|&|、|\b(?:and|or|y|ou?|e|et|und|oder)\b|和|与|或|及|\s)\s{{0,4}}{_LETTER}){{1,25}}\Z"
 )
 # "B"
 _SINGLE = re.compile(r"(?<![A-Za-z0-9])[A-Za-z](?![A-Za-z0-9])")
@@ -54,8 +54,8 @@ _BEFORE_LETTER = re.compile(
     re.IGNORECASE,
 )
 _NEXT = (
-    r"[\s)\]*]{0,4}(?:,? (?:but )?also|as well as|,? or (?:perhaps|maybe|possibly)|,|;|/|&|、|\band\b"
-    r"|\bor\b|和|与|或|及|,\s?and\b"
+    r"[\s)\]*]{0,4}(?:,? (?:but )?also|as well as|,? or (?:perhaps|maybe|possibly)|,|;|/|&|、"
+    r"|\b(?:and|or|y|ou?|e|et|und|oder)\b|和|与|或|及|,\s?and\b"
     r"|,\s?or\b)[\s(\[*]{0,4}(?:option "
     r"|choice )?[A-Z](?![A-Za-z0-9_'’])(?!\W{0,4}(?:is|was|would|are|does|has|shows?|can|could|in)\b"
     r"|[\s)]{0,3}(?:是|不|错|更))"
