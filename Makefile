@@ -89,7 +89,7 @@ test-trackers: $(READY) $(ENVS)/trackers/.ready  ## scalars and pictures in wand
 test-triton: $(READY) $(ENVS)/triton/.ready  ## kernels that a GPU runs, under Triton's interpreter
 	$(ENVS)/triton/bin/python -m pytest -m lane tests/group/test_interpreted.py
 
-test-upstream: $(READY)  ## every patch of upstream/: its test fails without it, passes with it
+test-upstream: $(READY) $(ENVS)/megatron/.ready  ## every patch of upstream/: its test fails without it, passes with it
 	$(BIN)/python upstream/verify
 
 test-vllm: $(READY) $(ENVS)/vllm/.ready  ## rollouts by a real vLLM, colocate and server, on the CPU

@@ -12,6 +12,8 @@ os.environ.update(cpu_environment())  # before anything imports torch
 import pytest
 
 from swift_grpo_ext import registration, testing
+from tests.conftest import shared_folder  # noqa: F401  (of those that follow)
+from tests.megatron.conftest import four_rows, mixed_rows, python, reference, rows_for, tiny  # noqa: F401
 
 
 @pytest.fixture(scope="session")

@@ -3,7 +3,6 @@
 import os
 import subprocess
 
-from tests.megatron.conftest import ENVIRONMENT, make_environment
 from tests.megatron.runs import HERE
 
 SCRIPT = """
@@ -26,11 +25,10 @@ print("counted", *(layer.weight.tensor_model_parallel for layer in model.childre
 """
 
 
-def test_shards_are_marked_without_megatron_fsdp():
-    make_environment(ENVIRONMENT)
+def test_shards_are_marked_without_megatron_fsdp(python):
     path = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), str(HERE)]))
     done = subprocess.run(
-        [ENVIRONMENT / "bin/python", "-c", SCRIPT],
+        [python, "-c", SCRIPT],
         env={**os.environ, "PYTHONPATH": path},
         capture_output=True,
         text=True,
