@@ -1,4 +1,4 @@
-"""``swift-grpo-ext compare-engine`` with vLLM in the process: agreement, and a fault that is named."""
+"""``swift-grpo-ext compare-engine`` with vLLM in the process: families that agree, and a fault that is named."""
 
 import os
 import subprocess
@@ -14,7 +14,7 @@ from tests.engines.test_families import FAMILIES
 
 pytestmark = [pytest.mark.lane, pytest.mark.timeout(900)]
 
-COMPARED = ("qwen2_5_vl",)
+COMPARED = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl", "internvl", "gemma3", "llava_onevision")
 
 
 def page_of(model, digits, fault=""):
