@@ -104,7 +104,8 @@ def _times(text: str) -> list[float]:
 
 def _seconds(text: str) -> list[float]:
     """All times of a text whose times with a unit or a colon are written as ``90.0s``."""
-    times = [time for time in _TIME.finditer(text) if not is_denied(text, time.start())]
+    first = islice(_TIME.finditer(text), 2 * MAX_SPANS)
+    times = [time for time in first if not is_denied(text, time.start())]
     return [float(time[1]) for time in times if time[2]] or [float(time[1]) for time in times]
 
 
