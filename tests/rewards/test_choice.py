@@ -208,3 +208,9 @@ def test_hedges_echoes_and_contradictions_do_not_pay(answer, gold):
 def test_floods_of_statements_are_linear(reward, piece):
     row = {"solution": "yes" if reward is yes_no else "A", "options": ANIMALS}
     assert_linear(lambda text: reward(text, row), piece, 32_000)
+
+
+def test_announcing_every_option_on_a_line_of_its_own_does_not_pay():
+    answer = "\n".join(f"The answer is {letter}." for letter in "ABC")
+    for gold in "ABC":
+        assert chosen(answer, gold=gold) == 0

@@ -105,8 +105,6 @@ def action_of(value: Mapping[str, Json], order_of: OrderOf = as_corners) -> Acti
     """The action that a mapping holds: a flat one, a tool call, or ``{"TYPE": "text"}``."""
     given = _by_role(value)
     inner = given.get("arguments")
-    if isinstance(inner, str):  # as text, the way the OpenAI format writes them
-        inner = next((decoded for decoded in values_in(inner) if isinstance(decoded, Mapping)), None)
     if isinstance(inner, Mapping):  # a tool call: the action is inside, else the tool's name
         outer = {"action": given["action"]} if "action" in given else {}
         given = outer | _by_role(inner)
@@ -233,6 +231,6 @@ def _in_words(body: str, order_of: OrderOf) -> Action | None:
         words = re.findall(r"[A-Za-z]+|[上下左右]", (body[: verb.start()][-2:] + " " + rest[:48]).casefold())
         given["direction"] = next((word for word in words if word in DIRECTIONS), None)
     elif kind in ("type", "select", "open_app", "key", "answer"):
-        quoted = _BRACKETED.match(rest) or _BRACKETED.search(rest)
+        quoted = _BRACKETED.search(rest)
         given["text"] = quoted[1] if quoted else rest.strip(" :：.。\n")[:512]
     return _completed(kind, own_text, given, place, end)

@@ -71,7 +71,7 @@ Kind: TypeAlias = Literal["box", "point", "both"]
 _NUMBER = r"[-+]?(?:\d{1,12}(?:\.\d{0,12})?|\.\d{1,12})(?:[eE][-+]?\d{1,2})?"
 _COMMA = r"(?:px)?\s{0,8}[,;|\s]\s{0,8}"
 _OPEN = r"[\[(>]\s{0,8}"
-_CLOSE = r"(?:px)?\s{0,8}[\])<]"
+_CLOSE = r"(?:px)?\s{0,8}(?=[\])<])"  # not taken in: a tag that closes one may open the next
 _TWO = rf"({_NUMBER}){_COMMA}({_NUMBER})"
 _FOUR = rf"{_TWO}{_COMMA}{_TWO}"
 # "240, 160"
@@ -96,9 +96,9 @@ _PALIGEMMA = (1, 0, 3, 2)  # its <loc0123> tokens write y before x
 # " to ": between two corners
 _BETWEEN_CORNERS = re.compile(r"\W{0,12}(?:to|and|through|至|到|和|与)?\W{0,12}", re.IGNORECASE)
 # " -> ": between two corners, where points may be listed
-_AS_ONE_BOX = re.compile(r",?|\s{0,4}(?:to|至|到|-|–|→|->)\s{0,4}", re.IGNORECASE)
+_AS_ONE_BOX = re.compile(r"[\])<]?(?:,?|\s{0,4}(?:to|至|到|-|–|→|->)\s{0,4})", re.IGNORECASE)
 # ", ": between two places of one name
-_LISTED = re.compile(r"[ \t]{0,4}(?:[,;，、]|\band\b|和){1,2}[ \t]{0,4}(?:and )?")
+_LISTED = re.compile(r"[\])<]?[ \t]{0,4}(?:[,;，、]|\band\b|和){1,2}[ \t]{0,4}(?:and )?")
 
 NAMES = by_word(PLACES.coordinates)  # names of one coordinate, and what each means
 
@@ -211,14 +211,10 @@ def _named_points(text: str, kind: Kind) -> list[Written]:
 def _brackets(text: str, kind: Kind) -> list[Written]:
     """Fours and pairs in brackets or tags; pairs that are corners of one box are joined."""
     pattern = _PAIRS if kind == "point" else _BRACKETS
-    places: list[Written] = []
-    at = 0
-    match = pattern.search(text)
-    while match:
+    places = []
+    for match in pattern.finditer(text):
         numbers = tuple(float(number) for number in match.groups() if number is not None)
         places.append(Written(numbers, False, *match.span()))
-        at = match.end() - (text[match.end() - 1] == "<")  # a tag that closes one may open the next
-        match = pattern.search(text, at)
     if kind == "point":
         return places
     joined = _join_corners(text, places, _BETWEEN_CORNERS if kind == "box" else _AS_ONE_BOX)

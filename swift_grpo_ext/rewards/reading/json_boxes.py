@@ -84,19 +84,16 @@ def _columns(value: Mapping[str, Json]) -> list[dict[str, Json]] | None:
     if places is None:
         return None
     given = listed[places]
-    others = {role_of(str(key)): (key, inner) for key, inner in value.items() if key != places}
+    beside = {key: inner for key, inner in value.items() if role_of(str(key)) in _BESIDE}
     corners = len(given) == 2 and all(len(pair) == 2 for pair in given) and "point" not in str(places)
-    if corners and not isinstance(others.get("label", ("", ""))[1], (list, tuple)):
+    if corners and not any(isinstance(inner, (list, tuple)) for inner in beside.values()):
         return None
     rows: list[dict[str, Json]] = [{places if len(row) == 4 else "bbox": row} for row in given]
-    for role in _BESIDE:
-        key, inner = others.get(role, ("", None))
-        if not isinstance(inner, (str, list, tuple)):
-            continue
-        items = [inner] if isinstance(inner, str) else list(inner)
-        if role == "label" and len(items) == 1:  # one name for all
+    for key, inner in beside.items():
+        items = list(inner) if isinstance(inner, (list, tuple)) else [inner]
+        if role_of(key) == "label" and len(items) == 1:  # one name for all
             items *= len(rows)
-        elif role == "image":  # as ms-swift fills it
+        elif role_of(key) == "image":  # as ms-swift fills it
             items += [0] * (len(rows) - len(items))
         if len(items) == len(rows):
             for row, item in zip(rows, items, strict=True):

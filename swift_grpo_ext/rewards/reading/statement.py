@@ -133,5 +133,5 @@ def last_statement(statements: list[Statement[T]], text: str, contradiction: T) 
     others = [(behind, value) for _, behind, value in earlier if value != last]
     if not others or CORRECTED.search(text, others[-1][0], end):
         return last
-    listed = any(value != others[-1][1] for _, value in others)
+    listed = any(value != others[-1][1] for _, value in others)  # one announcement for each option
     return contradiction if listed or "\n" not in text[others[-1][0] : start] else last
