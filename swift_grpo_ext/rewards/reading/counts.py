@@ -16,7 +16,7 @@ from swift_grpo_ext.rewards.reading.numbers import (
     stated_quantity,
 )
 from swift_grpo_ext.rewards.reading.spelled_numbers import CLASSIFIERS, with_digits
-from swift_grpo_ext.rewards.reading.statement import CORRECTED, labels, without_asides
+from swift_grpo_ext.rewards.reading.statement import CORRECTED, labels, taken_back, without_asides
 from swift_grpo_ext.rewards.reading.tokens import named_by
 from swift_grpo_ext.rewards.reading.words import QUANTITIES
 
@@ -131,6 +131,12 @@ def _object(answer: str) -> dict[str, Json]:
 
 
 def _in_prose(text: str, topic: frozenset[str] = frozenset()) -> int | None:
+    """The count behind the last thing that a text takes back, else in all of it."""
+    values = (_counted(part, topic) for part in taken_back(text))
+    return next((value for value in values if value is not None), None)
+
+
+def _counted(text: str, topic: frozenset[str]) -> int | None:
     """Alone in the first line, a total, what the others add up to, or what `stated_quantity` finds.
 
     Of several things that which is asked for, else the first one.

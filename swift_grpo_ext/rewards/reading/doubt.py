@@ -1,9 +1,12 @@
 """What makes an answer none: a question instead of a statement, a refusal, a negation before the value."""
 
 import re
+from collections.abc import Callable
+from typing import TypeVar
 
 from swift_grpo_ext.rewards.reading.statement import UNSURE, taken_back
 
+T = TypeVar("T")
 MAX_PROSE = 4_000
 
 
@@ -137,13 +140,21 @@ def without_refusals(text: str) -> str:
 
 
 def asserted(text: str, refusals: bool = False) -> str:
-    """What a text says last and for itself: neither asks nor supposes, nor heard, nor (unless kept) refuses.
+    """The text without what it asks, supposes, heard from others or (unless these are kept) refuses.
 
     Of a long text the last `MAX_PROSE` characters are looked at.
     """
-    text = taken_back(text)[0]
-    said = without_questions(text[-MAX_PROSE:])
-    return text[:-MAX_PROSE] + (said if refusals else without_refusals(said))
+    end = without_questions(text[-MAX_PROSE:])
+    return text[:-MAX_PROSE] + (end if refusals else without_refusals(end))
+
+
+def stated(text: str, read: Callable[[str], T | None], refusals: bool = False) -> T | None:
+    """What `read` finds in what a text asserts: behind the last thing that it takes back, else in all of it.
+
+    `read` gives None where it finds nothing.
+    """
+    values = (read(asserted(part, refusals)) for part in taken_back(text))
+    return next((value for value in values if value is not None), None)
 
 
 def requests_input(text: str) -> bool:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from swift_grpo_ext.rewards.reading.answer import short_answer
-from swift_grpo_ext.rewards.reading.doubt import NEGATED, REJECTED, asserted
+from swift_grpo_ext.rewards.reading.doubt import NEGATED, REJECTED, stated
 from swift_grpo_ext.rewards.reading.number_forms import in_one_form
 from swift_grpo_ext.rewards.reading.statement import after_label, first_line, without_asides
 from swift_grpo_ext.rewards.reading.units import NO_UNIT, Unit, find_unit, per, raised
@@ -188,7 +188,8 @@ def _adds_to(whole: Quantity, part: Quantity) -> bool:
 
 def stated_number(completion: str) -> Quantity | None:
     """The number that a completion states; None if it states none, denies it or leaves it open."""
-    return stated_quantity(first_line(asserted(short_answer(completion, fold=False) or "")), (CONCLUDED,))
+    answer = short_answer(completion, fold=False) or ""
+    return stated(answer, lambda text: stated_quantity(first_line(text), (CONCLUDED,)))
 
 
 def stated_quantity(text: str, first: Sequence[Place] = (), never: Sequence[Place] = ()) -> Quantity | None:

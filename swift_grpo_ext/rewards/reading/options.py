@@ -4,7 +4,7 @@ import re
 import string
 
 from swift_grpo_ext.rewards.reading.answer import normalise_short, short_answer
-from swift_grpo_ext.rewards.reading.doubt import NEGATION, REJECTED, asserted, is_denied, refuses
+from swift_grpo_ext.rewards.reading.doubt import NEGATION, REJECTED, is_denied, refuses, stated
 from swift_grpo_ext.rewards.reading.statement import LABEL, Statement, last_statement
 from swift_grpo_ext.rewards.reading.words import OPTIONS, by_word
 
@@ -193,9 +193,15 @@ def parse_choice(text: str, options: Options) -> Letters:
     text = _QUOTED.sub(r"\1", without_latex(text) if options else text)
     if (bare := _bare(text, options, possible)) is not None:
         return bare
-    text = _without_rejected(asserted(text, any(map(refuses, options.values()))), options).strip()
-    readings = (read(text, options, possible) for read in (_announced, _led_by, _implied, _named, _described))
-    return next((letters for letters in readings if letters is not None), frozenset())
+
+    def chosen(text: str) -> Letters | None:
+        text = _without_rejected(text, options).strip()
+        readers = (_announced, _led_by, _implied, _named, _described)
+        readings = (read(text, options, possible) for read in readers)
+        return next((letters for letters in readings if letters is not None), None)
+
+    refusals = any(map(refuses, options.values()))  # an option may be one: "cannot be determined"
+    return stated(text, chosen, refusals) or frozenset()
 
 
 def without_latex(text: str) -> str:

@@ -3,7 +3,7 @@
 import re
 
 from swift_grpo_ext.rewards.reading.answer import short_answer
-from swift_grpo_ext.rewards.reading.doubt import asserted, refuses
+from swift_grpo_ext.rewards.reading.doubt import refuses, stated
 from swift_grpo_ext.rewards.reading.statement import UNSURE, Statement, labels, last_statement
 from swift_grpo_ext.rewards.reading.tokens import named_by
 from swift_grpo_ext.rewards.reading.words import POLARITY, by_word
@@ -76,9 +76,10 @@ _NEGATED = re.compile(
 )
 
 
+# "looking at the image, "
+_LEAD = re.compile(r"\A(?:in|on|from|at|based on|looking at) (?:the|this) [\w ]{1,24}, ")
 # "the man is wearing a hat.": one short sentence, as good a yes as its negation is a no
 _PLAIN = re.compile(
-    r"(?:(?:in|on|from|at|based on|looking at) (?:the|this) [\w ]{1,24}, )?"
     r"(?!.{0,80}\b(?:answer|question|option)\b)(?:the|an?|it|he|she|they|this|that|these|those|both"
     r"|all|i|we|his|her|its|their|in the"
     r"|on the|you|one|two|three|some|several|many|people)\b['’\w -]{0,40}?"
@@ -103,7 +104,7 @@ _OPINION = re.compile(
     r"|(?:it )?(?:looks|seems) like|(?:most |very )?(?:probably|likely)|so|therefore|thus|hence|sure"
     r"|(?:short |my |the |final |in short, )?(?:verdict|answer|result|conclusion)(?: is)?|我认为"
     r"|我觉得|我想|应该)"
-    r"[\s,:：]{0,3}(?:that |an? )?(?=\S)"
+    r"[\s,:：!.]{0,3}(?:that |an? )?(?=\S)"
 )
 # "so": as in "i think so", "i think not"
 _OPPOSED = re.compile(r"(?:not|(so))\W{0,4}\Z")  # "i think not", "i think so"
@@ -148,8 +149,14 @@ def stated_polarity(completion: str, topic: frozenset[str] = frozenset()) -> boo
 
     A plain statement of something else than what is asked (its words) is no yes.
     """
-    answer = (short_answer(completion) or "").casefold()
-    plain = _CONCEDED.sub("", asserted(answer.strip(), refusals=True)).strip()
+    answer = (short_answer(completion) or "").casefold().strip()
+    return stated(
+        answer, lambda text: _polarity(_LEAD.sub("", _CONCEDED.sub("", text)).strip(), topic), refusals=True
+    )
+
+
+def _polarity(plain: str, topic: frozenset[str]) -> bool | None:
+    """The polarity that a text without concessions states."""
     if plain.strip(" .") in _ALONE:
         return _ALONE[plain.strip(" .")]
     refused = refuses(plain)
@@ -171,10 +178,10 @@ def _statements(plain: str, leading: list[bool | None]) -> list[Statement[bool |
         statements += [(*label.span(), polarity) for polarity in leading_polarity(words[:80])]
     for judged in _JUDGED.finditer(plain):
         statements.append((*judged.span(), bool(judged[2] or judged[3]) is not bool(judged[1])))
-    asides = list(_ASIDE.finditer(plain))
-    if statements:
-        asides = [aside for aside in asides if not plain[aside.end() :].strip(" .!*。！")]
-    return statements + [(*aside.span(), _POLARITY[aside[1]]) for aside in asides]
+    asides: list[Statement[bool | None]] = []
+    asides += [(*aside.span(), _POLARITY[aside[1]]) for aside in _ASIDE.finditer(plain)]
+    closing = [aside for aside in asides if not plain[aside[1] :].strip(" .!*。！")]
+    return (statements + closing) or asides
 
 
 def _described(plain: str, topic: frozenset[str]) -> bool | None:

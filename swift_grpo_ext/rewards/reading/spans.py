@@ -7,9 +7,8 @@ from itertools import islice
 from typing import TypeAlias
 
 from swift_grpo_ext.rewards.reading.answer import last_fenced
-from swift_grpo_ext.rewards.reading.doubt import asserted, is_denied
+from swift_grpo_ext.rewards.reading.doubt import is_denied, stated
 from swift_grpo_ext.rewards.reading.json_text import Json
-from swift_grpo_ext.rewards.reading.statement import taken_back
 from swift_grpo_ext.rewards.reading.words import SPANS
 
 MAX_SECONDS = 1e7
@@ -75,16 +74,20 @@ def parse_spans(text: str) -> list[Span]:
     """
     plain = unicodedata.normalize("NFKC", text).translate(_BETWEEN_DIGITS)
     if (times := _from_json(plain)) is None:
-        plain = asserted(taken_back(plain)[0])
-        plain = _in_seconds(_SUBTITLE.sub(r"\1.\2", plain))
-        pairs = list(islice(_PAIRS.finditer(plain), MAX_SPANS))
-        stated = [pair for pair in pairs if not is_denied(plain, pair.start())]
-        paired = [time for pair in stated for time in pair.groups()[::2] if time]
-        times = [float(time) for time in paired] if pairs else _seconds(plain)
+        times = stated(plain, _in_prose) or []
     if len(times) % 2:
         return []
     spans = zip(times[::2], times[1::2], strict=True)
     return [(start, end) for start, end in spans if start < end <= MAX_SECONDS]
+
+
+def _in_prose(text: str) -> list[float] | None:
+    """The times of pairs such as "10 to 20", else all times; None if there are none."""
+    plain = _in_seconds(_SUBTITLE.sub(r"\1.\2", text))
+    pairs = list(islice(_PAIRS.finditer(plain), MAX_SPANS))
+    meant = [pair for pair in pairs if not is_denied(plain, pair.start())]
+    paired = [float(time) for pair in meant for time in pair.groups()[::2] if time]
+    return (paired if pairs else _seconds(plain)) or None
 
 
 def _in_seconds(text: str) -> str:

@@ -22,6 +22,7 @@ _EXPLANATION = re.compile(
     r"[*_]*\s?[:：\n]",
     re.IGNORECASE,
 )
+MOST_CORRECTIONS = 4  # of a text that are looked at, from its end
 _WIDTHS = {code: code - 0xFEE0 for code in range(0xFF01, 0xFF5F)} | {0x3000: 0x20}
 
 # What an answer is called: where words are set apart by spaces, and where they are not.
@@ -75,9 +76,10 @@ _TAKEN_BACK = re.compile(
 
 
 def taken_back(text: str) -> list[str]:
-    """What a text says after it takes something back for the last time ("wait, no"), if it does; then all."""
-    last = [0, *(mark.end() for mark in _TAKEN_BACK.finditer(text))][-1]
-    return [text[last:], text] if 0 < last < len(text.rstrip(" .!。")) else [text]
+    """What a text says after each time that it takes something back ("wait, no"), the last first; and all."""
+    ends = [mark.end() for mark in _TAKEN_BACK.finditer(text)]
+    starts = [0, *(end for end in ends[-MOST_CORRECTIONS:] if end < len(text.rstrip(" .!。")))]
+    return [text[start:] for start in reversed(starts)]
 
 
 # "2.4 %\n\nThis is the lowest value since 2010.": a value by itself, and what is said of it
