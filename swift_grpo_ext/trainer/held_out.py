@@ -52,6 +52,7 @@ class HeldOut:
         self._collected: list[Rewards] = []  # of the evaluation at hand
         self._training_rewards: list[float] = []  # one for each step since the last evaluation
         self.active = False
+        self._evaluating = False
 
     def begin(self, logged_names: Mapping[str, str]) -> None:
         """The trainer is built: decide whether it evaluates, and by which reward the best is chosen.
@@ -144,23 +145,25 @@ class HeldOut:
         self._collected = []
         # In training a batch that is not full is left out; here it is a part of the rows.
         every_row = swapped(self._host.args, "dataloader_drop_last", False)
-        with self._rows.cost.evaluation(), random_numbers_kept(), every_row:
+        evaluating = swapped(self, "_evaluating", True)
+        with self._rows.cost.evaluation(), random_numbers_kept(), every_row, evaluating:
             yield
 
     def greedy(self, config: RequestConfig) -> RequestConfig:
         """The settings of a request: in evaluations the likeliest answer, unless several are asked for."""
-        if not self.active or self._host.model.training or self._host.num_generations_eval > 1:
+        # Not told by the model's mode: transformers' engine leaves it in evaluation before a second turn.
+        if not self._evaluating or self._host.num_generations_eval > 1:
             return config
         return replace(config, temperature=0.0)
 
     def collect(self, rewards: Rewards) -> None:
         """Keep the scores of an evaluation's batch, of all ranks."""
-        if self.active and not self._host.model.training:
+        if self._evaluating:
             self._collected.append(rewards.detach().float().cpu())
 
     def settle(self) -> None:
         """All batches are scored and ms-swift is about to log: judge, and hand the figures to its log."""
-        if not self._collected or self._host.model.training:
+        if not self._collected or not self._evaluating:
             return
         evaluation = self._evaluation()
         before = self._history.newest

@@ -5,10 +5,12 @@ import json
 import pytest
 import torch
 from safetensors.torch import load_file
+from swift.rollout.multi_turn import multi_turns
 
 from swift_grpo_ext import testing
 from swift_grpo_ext.errors import RefusedError
 from swift_grpo_ext.watch.held_out import read_evaluations
+from tests.trainer.crops import Crops
 from tests.trainer.runs import figures, told
 
 RUN = {"max_steps": 4, "eval_strategy": "steps", "eval_steps": 1, "per_device_eval_batch_size": 4}
@@ -49,11 +51,16 @@ def test_each_row_is_scored_once_and_greedily(tiny_qwen, digits, rows, tmp_path)
     assert any("7 of 7 validation rows (seed 42), answered greedily" in text for text in messages)
 
 
-def test_training_is_what_it_is_without(tiny_qwen, digits, rows, tmp_path):
-    saving = {"save_strategy": "steps", "save_steps": 4, "save_only_model": True}
-    without = figures(tiny_qwen, digits.train, tmp_path / "without", max_steps=4, **saving)
+TURNS = {"multi_turn_scheduler": "crops", "max_turns": 3, "max_length": 1024}
+
+
+@pytest.mark.parametrize("turns", [{}, TURNS], ids=["one turn", "three turns"])
+def test_training_is_what_it_is_without(turns, tiny_qwen, digits, rows, monkeypatch, tmp_path):
+    monkeypatch.setitem(multi_turns, "crops", Crops)
+    options = {**turns, "save_strategy": "steps", "save_steps": 4, "save_only_model": True}
+    without = figures(tiny_qwen, digits.train, tmp_path / "without", max_steps=4, **options)
     with_rows = figures(
-        tiny_qwen, digits.train, tmp_path / "with", ALL_ROWS, val_dataset=rows, **RUN, **saving
+        tiny_qwen, digits.train, tmp_path / "with", ALL_ROWS, val_dataset=rows, **RUN, **options
     )
     assert len(evaluations(tmp_path / "with")) == 4
     for name in ("loss", "grad_norm", "kl", "reward"):
