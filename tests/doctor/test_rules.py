@@ -291,3 +291,31 @@ def test_features_of_a_trained_tower_are_stale_with_an_old_vllm(version, frozen,
     run = Facts(Arguments(values, frozenset()), versions={"vllm": version})
     look = next(rule for rule in table.rules if rule.id == "stale-image-features")
     assert bool(list(look.findings(run))) == stale
+
+
+TEXT_TURNS = """
+class TextTurns(MultiTurnScheduler):
+    async def run(self, infer_request, request_config, **kwargs):
+        return RolloutOutput(response=await self.ask(infer_request), messages=infer_request.messages)
+
+multi_turns["text_turns"] = TextTurns
+"""
+
+
+@pytest.mark.parametrize(
+    ("words", "text", "expected"),
+    [
+        (["text_turns"], TEXT_TURNS, {"turns-tokenized-again"}),
+        (["text_turns"], TEXT_TURNS.replace("response=", "response_token_ids=[], response="), set()),
+        (["another"], TEXT_TURNS, set()),
+        (["thinking_tips_scheduler"], "", {"turns-tokenized-again"}),
+        (["tree_rollout_scheduler", "--loss_type", "dapo"], "", {"shared-turn-without-gradient"}),
+        (["tree_rollout_scheduler", "--loss_type", "grpo"], "", set()),
+    ],
+)
+def test_what_rows_of_several_turns_share_is_said(words, text, expected, tmp_path):
+    plugin = tmp_path / "plugin.py"
+    plugin.write_text(text)
+    given = ["--rlhf_type", "grpo", "--external_plugins", str(plugin), "--multi_turn_scheduler", *words]
+    found = {finding.rule for finding in table.judged(Facts(parse(given)))}
+    assert found & {"turns-tokenized-again", "shared-turn-without-gradient"} == expected
