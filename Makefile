@@ -18,8 +18,8 @@ export TOKENIZERS_PARALLELISM ?= false
 NUMERIC    := tests/group tests/sweep tests/trainer/test_families.py tests/trainer/test_pass_check.py tests/trainer/test_loss_fixes.py
 PROCESSORS := default/SSE41/SSE4_2/1 default/SSE41/SSE4_2/2 avx2/AVX2/AVX2/1 avx2/AVX2/AVX2/2 avx512/DEFAULT/AVX512/1
 
-.PHONY: bench-gpu bench-peers browser help install quickstart test lint types unit test-slow test-deepspeed-old test-hosts \
-	test-legacy test-liger test-megatron test-processors test-trackers test-triton test-upstream test-vllm docs format clean
+.PHONY: agent bench-gpu bench-peers browser help install quickstart test lint types unit test-slow test-deepspeed-old test-hosts \
+	test-legacy test-liger test-megatron test-processors test-trackers test-treepo test-triton test-upstream test-vllm docs format clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */\t/' | expand -t 22
@@ -36,6 +36,9 @@ $(READY): pyproject.toml constraints/tested.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --constraint constraints/tested.txt --editable ".[test]"
 	touch $@
+
+agent: $(READY)  ## an agent of two turns learns where to look and what it sees, on a CPU, minutes
+	$(BIN)/python -m examples.agent
 
 quickstart: $(READY)  ## learn to read digits on a CPU, minutes (MODEL=ovis2, qwen3_vl or qwen3_5; SEEDS="1 2 3" for the range over seeds)
 	$(BIN)/python -m examples.quickstart --model $(MODEL) $(if $(SEEDS),--seeds $(SEEDS))
@@ -88,6 +91,14 @@ test-trackers: $(READY) $(ENVS)/trackers/.ready  ## scalars and pictures in wand
 
 test-triton: $(READY) $(ENVS)/triton/.ready  ## kernels that a GPU runs, under Triton's interpreter
 	$(ENVS)/triton/bin/python -m pytest -m lane tests/group/test_interpreted.py
+
+MS_SWIFT ?= $(CURDIR)/.swift_grpo_ext/ms-swift
+test-treepo: $(READY) $(ENVS)/megatron/.ready $(MS_SWIFT)/examples  ## ms-swift's own tree search, which no wheel has (MS_SWIFT=a checkout, else it is cloned)
+	MS_SWIFT=$(MS_SWIFT) $(BIN)/python upstream/verify treepo-example
+	MS_SWIFT=$(MS_SWIFT) $(BIN)/python -m pytest -m lane tests/trainer/test_treepo.py
+
+$(MS_SWIFT)/examples:
+	git clone --quiet --depth 1 --branch v4.5.2 https://github.com/modelscope/ms-swift $(MS_SWIFT)
 
 test-upstream: $(READY) $(ENVS)/megatron/.ready  ## every patch of upstream/: its test fails without it, passes with it
 	$(BIN)/python upstream/verify

@@ -1,0 +1,101 @@
+"""Runs the agent: ``python -m examples.agent``."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from pathlib import Path
+
+from swift_grpo_ext import testing
+from swift_grpo_ext.errors import SwiftGrpoExtError
+
+# Before torch is imported: on the CPU, and on one thread, so that every machine adds in the same order.
+os.environ.update(testing.cpu_environment(), OMP_NUM_THREADS="1", HF_HUB_DISABLE_PROGRESS_BARS="1")
+
+from examples.agent import scheduler
+from examples.agent.sheets import Sheets, sheets_dataset
+from examples.quickstart.setting import SIZES
+from examples.quickstart.training import EVALUATION, TRAINING, run_host
+from swift_grpo_ext.plugin_files import plugin_file
+
+SFT = {
+    "max_steps": 90,
+    "per_device_train_batch_size": 16,
+    "learning_rate": 2e-3,
+    "logging_steps": 5,
+    "loss_scale": "default",  # both turns are learned
+    "max_length": 512,
+}
+# Eight prompts of eight trajectories a step.
+GRPO = {
+    "max_steps": 200,
+    "per_device_train_batch_size": 64,
+    "num_generations": 8,
+    "learning_rate": 1e-3,
+    "beta": 0.01,
+    "max_completion_length": 4,  # of a turn
+    "temperature": 1.0,
+    "reward_funcs": "ext_numeric",  # of the answer after the last turn
+    "multi_turn_scheduler": "corners",
+    "max_turns": 2,
+}
+
+
+def train(output: Path, seed: int) -> None:
+    """Warm start on dialogues, then GRPO on questions alone."""
+    output.mkdir(parents=True, exist_ok=True)
+    model = testing.tiny_checkpoint("qwen2_5_vl", output / "random", seed=seed, **SIZES)
+    sheets = sheets_dataset(output / "sheets", seed=seed)
+    print("warm start on dialogues of two turns: swift sft", flush=True)
+    warm = _warm_start(model, sheets, output / "sft", seed)
+    print("\nGRPO with --multi_turn_scheduler corners: swift rlhf", flush=True)
+    arguments = testing.grpo_arguments(
+        warm,
+        sheets.train,
+        output / "grpo",
+        **{**TRAINING, **EVALUATION, **GRPO},
+        external_plugins=[plugin_file(), Path(scheduler.__file__)],
+        val_dataset=sheets.test,
+        eval_on_start=True,
+        seed=seed,
+    )
+    run_host("rlhf", arguments, output / "grpo", ("reward", "held-out"))
+
+
+def _warm_start(model: Path, sheets: Sheets, output: Path, seed: int) -> Path:
+    arguments = testing.command_line(
+        {
+            "model": model,
+            **testing.host_types(model),
+            "dataset": sheets.dialogues,
+            "output_dir": output,
+            "external_plugins": plugin_file(),
+            **testing.CPU_ARGUMENTS,
+            **TRAINING,
+            **SFT,
+            "seed": seed,
+        }
+    )
+    return run_host("sft", arguments, output, ("loss", "token_acc"))
+
+
+def main() -> int:
+    """Entry of the command line; 0, or 2 when the host could not be run."""
+    parser = argparse.ArgumentParser(prog="python -m examples.agent", description=__doc__)
+    parser.add_argument("--output", type=Path, default=Path("output/agent"))
+    parser.add_argument("--seed", type=int, default=42)
+    options = parser.parse_args()
+    started = time.monotonic()
+    try:
+        train(options.output.resolve(), options.seed)
+    except SwiftGrpoExtError as error:
+        print(error, file=sys.stderr)
+        return 2
+    print(f"\ntime {time.monotonic() - started:.0f} s")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
