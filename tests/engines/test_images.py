@@ -1,4 +1,4 @@
-"""A vLLM that reads images otherwise, or loses those of a turn, is told by what it does."""
+"""A vLLM that reads images otherwise, or loses those of a turn, is told by what it does; without a fault nothing is said."""
 
 import pytest
 
@@ -15,6 +15,7 @@ TURNS = {
     "external_plugins": [*TRAINER_PLUGINS, HERE / "crops.py"],
 }
 TRAINED_TOWER = {"learning_rate": 0.05, "beta": 0.01, "freeze_vit": False}
+BF16 = {"torch_dtype": "bfloat16", "bf16": True}
 
 
 def named_at_first(run):
@@ -68,3 +69,18 @@ def test_a_fault_of_a_later_turn_is_named(fault, words, tiny_qwen_stock, digits,
     run = grpo_with_vllm(tiny_qwen_stock, digits, tmp_path, {"ENGINE_FAULT": fault}, **{**COLOCATE, **TURNS})
     _, text = named_at_first(run)
     assert words in text
+
+
+@pytest.mark.parametrize("precision", [{}, BF16], ids=["fp32", "bf16"])
+def test_200_healthy_steps_of_three_turns_with_images_are_silent(
+    precision, tiny_qwen_stock, digits, tmp_path
+):
+    long = {"max_steps": 200, "learning_rate": 1e-4, "num_train_epochs": 100}
+    variables = {"SWIFT_GRPO_EXT_AGREE_EVERY": "5"}
+    run = grpo_with_vllm(
+        tiny_qwen_stock, digits, tmp_path, variables, **{**COLOCATE, **TURNS, **long, **precision}
+    )
+    assert [event for event in said(run) if event["id"].startswith("engine-")] == []
+    assert len(compared(run)) >= 40
+    assert len(run.steps) == 200
+    assert all(step["num_turns"] == 3 for step in run.steps)
