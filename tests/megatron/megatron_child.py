@@ -154,11 +154,13 @@ def whole(buffer):
 
 def clear():
     """Take down what a run of Megatron leaves in its process; ms-swift destroys the process groups."""
+    from mcore_bridge.bridge import gpt_bridge
     from megatron.core import mpu
     from megatron.core.num_microbatches_calculator import unset_num_microbatches_calculator
     from megatron.core.rerun_state_machine import destroy_rerun_state_machine
 
     mpu.destroy_model_parallel()
+    gpt_bridge.EP_PP_GROUP = None  # of experts over stages, kept for the process whatever its layout becomes
     unset_num_microbatches_calculator()
     destroy_rerun_state_machine()
     gc.collect()

@@ -72,7 +72,7 @@ def _copy(tensor):
 
 def _tower(now, args, kwargs):
     now["tower_calls"] += 1
-    now["patches"] += (args[0] if args else kwargs["hidden_states"]).shape[0]
+    now["patches"] += next(iter([*args, *kwargs.values()])).shape[0]  # of InternVL's images
 
 
 def _decoder(now, args, kwargs):
@@ -100,6 +100,7 @@ def _embedding(now, args, kwargs):
 # By the last part of a module's name, in mcore-bridge's models and in those of transformers.
 COUNTERS = {
     "patch_embed": _tower,
+    "patch_embeddings": _tower,
     "decoder": _decoder,
     "output_layer": _head,
     "lm_head": _head,

@@ -6,18 +6,20 @@ Layouts that need a fix of ours to be right have it; test_faults.py shows them w
 import pytest
 
 from tests.megatron.comparing import RECURRENT, assert_equal_of_family
-from tests.megatron.table import CELLS, GATE, TEXT_ONLY
-
-pytestmark = pytest.mark.timeout(900)  # the first test of a batch waits for all of its runs
+from tests.megatron.table import BATCH_OF, CELLS, GATE, TEXT_ONLY
 
 
 def cells(chosen=lambda wanted: True):
-    """Rows of the table by name; those that are not in the gate are run by `make test-megatron`."""
-    return [
-        pytest.param(name, id=name, marks=() if name in GATE else pytest.mark.lane)
-        for name, wanted in CELLS.items()
-        if chosen(wanted)
-    ]
+    """Rows of the table; those that are not in the gate are run by `make test-megatron`.
+
+    The first test of a batch waits for all of its runs; the others are to follow on the same worker.
+    """
+    return [_cell(name, BATCH_OF[f"stock, {name}"]) for name, wanted in CELLS.items() if chosen(wanted)]
+
+
+def _cell(name, batch):
+    lane = () if name in GATE else (pytest.mark.lane,)
+    return pytest.param(name, id=f"{batch}, {name}", marks=(pytest.mark.xdist_group(batch), *lane))
 
 
 @pytest.mark.parametrize("name", cells(lambda wanted: not wanted.is_lora))

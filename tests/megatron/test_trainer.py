@@ -10,8 +10,6 @@ from tests.megatron.runs import train_megatron
 from tests.megatron.table import CELLS, FEATURES, ONE_OF_A_GROUP
 from tests.megatron.test_stock import cells
 
-pytestmark = pytest.mark.timeout(900)  # the first test of a batch waits for all of its runs
-
 # Passes of a step that is not the first: of reference and policy, 4 groups each.
 PASSES = 8
 PROMPT = 40  # tokens of each of the four rows: 4 of them of its image
