@@ -189,19 +189,23 @@ def _as_letter(counted: re.Match[str]) -> str:
 
 def parse_choice(text: str, options: Options) -> Letters:
     """The letters that a text chooses, by the first reading that finds some; empty if none does."""
-    possible = frozenset(options or string.ascii_uppercase)
     text = _QUOTED.sub(r"\1", without_latex(text) if options else text)
-    if (bare := _bare(text, options, possible)) is not None:
+    if (bare := _bare(text, options)) is not None:
         return bare
 
     def chosen(text: str) -> Letters | None:
         text = _without_rejected(text, options).strip()
         readers = (_announced, _led_by, _implied, _named, _described)
-        readings = (read(text, options, possible) for read in readers)
+        readings = (read(text, options) for read in readers)
         return next((letters for letters in readings if letters is not None), None)
 
     refusals = any(map(refuses, options.values()))  # an option may be one: "cannot be determined"
     return stated(text, chosen, refusals) or frozenset()
+
+
+def _letters_of(options: Options) -> Letters:
+    """The letters that may be chosen; all of them where no options are listed."""
+    return frozenset(options or string.ascii_uppercase)
 
 
 def without_latex(text: str) -> str:
@@ -221,7 +225,7 @@ def _without_rejected(text: str, options: Options) -> str:
     return re.sub(f"{rejected}|{wrong}", " ", text, flags=re.IGNORECASE)
 
 
-def _bare(text: str, options: Options, possible: Letters) -> Letters | None:
+def _bare(text: str, options: Options) -> Letters | None:
     """The text is nothing but an option or letters."""
     bare = plain(text)
     equal = [
@@ -238,10 +242,11 @@ def _bare(text: str, options: Options, possible: Letters) -> Letters | None:
     return frozenset(text) if _RUN.match(text) and len(set(text)) == len(text) else None
 
 
-def _led_by(text: str, options: Options, possible: Letters) -> Letters | None:
+def _led_by(text: str, options: Options) -> Letters | None:
     """ "B. a dog", or a list of such lines; nothing if a letter stands before another one or its text."""
     if not LEADING.match(text):
         return None
+    possible = _letters_of(options)
     lines = [line for line in map(str.strip, text.split("\n", len(possible))) if line]
     listed = all(map(LEADING.match, lines)) and (len(lines) == len(possible) or not _EXPLAINED.search(text))
     letters: set[str] = set()
@@ -271,11 +276,12 @@ def _beginning(text: str, options: Options) -> list[str]:
     return sorted(named, key=lambda letter: -len(options[letter]))
 
 
-def _announced(text: str, options: Options, possible: Letters) -> Letters | None:
+def _announced(text: str, options: Options) -> Letters | None:
     """What is announced as the answer; the last announcement counts if it takes an earlier one back."""
     announced: list[Statement[Letters]] = []
+    possible = _letters_of(options)
     for label in _CHOSEN.finditer(text):
-        if (letters := _after(text, label.end(), options, possible)) is not None:
+        if (letters := _after(text, label.end(), options)) is not None:
             announced.append((*label.span(), letters))
     for right in _IS_RIGHT.finditer(text):
         if letters := possible & {right[1], right[2]}:
@@ -283,7 +289,7 @@ def _announced(text: str, options: Options, possible: Letters) -> Letters | None
     return last_statement(announced, text, frozenset()) if announced else None
 
 
-def _after(text: str, start: int, options: Options, possible: Letters) -> Letters | None:
+def _after(text: str, start: int, options: Options) -> Letters | None:
     """The option, or the letters, that a text names from here on; None if it names none at once."""
     if skipped := _BEFORE_LETTER.match(text, start):
         start = skipped.end()
@@ -297,8 +303,9 @@ def _after(text: str, start: int, options: Options, possible: Letters) -> Letter
     return frozenset() if len(letters) == 1 and _contradicts(rest, min(letters), options) else letters
 
 
-def _implied(text: str, options: Options, possible: Letters) -> Letters | None:
+def _implied(text: str, options: Options) -> Letters | None:
     """A letter in the last words, in the first, or the only one at all."""
+    possible = _letters_of(options)
     last = text.rstrip().rpartition("\n")[2]
     for match in (_CLOSING.search(text[-64:]), _ALONE.match(last.strip(' *`#"')), _OPENING.match(text)):
         if match and match[1].upper() in possible:
@@ -306,7 +313,7 @@ def _implied(text: str, options: Options, possible: Letters) -> Letters | None:
     return possible & {match[1] for match in _CAPITAL.finditer(text)} or None
 
 
-def _named(text: str, options: Options, possible: Letters) -> Letters | None:
+def _named(text: str, options: Options) -> Letters | None:
     """The options whose text stands in the answer; the longest where they overlap."""
     rest = text.casefold()
     named: set[str] = set()
@@ -320,7 +327,7 @@ def _named(text: str, options: Options, possible: Letters) -> Letters | None:
     return frozenset(named) or None
 
 
-def _described(text: str, options: Options, possible: Letters) -> Letters | None:
+def _described(text: str, options: Options) -> Letters | None:
     """The one option all of whose own words stand in the answer, which has no own word of another."""
     words = set(_WORD.findall(text.casefold()))
     of_option = {letter: set(_WORD.findall(option)) for letter, option in options.items()}
