@@ -84,7 +84,11 @@ def _columns(value: Mapping[str, Json]) -> list[dict[str, Json]] | None:
     if places is None:
         return None
     given = listed[places]
-    beside = {key: inner for key, inner in value.items() if role_of(str(key)) in _BESIDE}
+    beside = {
+        key: inner
+        for key, inner in value.items()
+        if role_of(str(key)) in _BESIDE and isinstance(inner, (str, list, tuple))
+    }
     corners = len(given) == 2 and all(len(pair) == 2 for pair in given) and "point" not in str(places)
     if corners and not any(isinstance(inner, (list, tuple)) for inner in beside.values()):
         return None

@@ -298,6 +298,9 @@ def _after(text: str, start: int, options: Options) -> Letters | None:
     match = _LETTERS.match(text, start)
     if match is None or _IS_ARTICLE.match(text, start):
         return None
+    line = text[start : start + 80].partition("\n")[0].rstrip(" .。!*")
+    if _SEVERAL.match(line):
+        return frozenset(letter.upper() for letter in _SINGLE.findall(line))
     letters = frozenset({*match[1].upper(), *_SINGLE.findall(match[2])})
     rest = text[match.end() : match.end() + 400].partition("\n")[0]
     return frozenset() if len(letters) == 1 and _contradicts(rest, min(letters), options) else letters
