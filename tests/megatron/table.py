@@ -141,6 +141,8 @@ TRAININGS = {
         {"family": "qwen3_5", **MIXED, **FROZEN},
         ("one rank", "pipeline"),
     ),
+    "InternVL": ({"family": "internvl"}, ("one rank", "padded rows", "pipeline", "sequence parallel")),
+    "InternVL, frozen": ({"family": "internvl", **FROZEN}, ("one rank",)),
 }
 CELLS = {
     f"{training}, {layout}".removeprefix(", "): LAYOUTS[layout].changed(**further)
@@ -189,6 +191,5 @@ TRAINED = {wanted.family for runs in BATCHES.values() for wanted in runs.values(
 NOT_BUILT = ("gemma3", "llava_onevision", "mistral", "mistral3", "ovis2")
 NOT_TRAINED = {
     **dict.fromkeys(NOT_BUILT, "mcore-bridge 1.6 has no such model"),
-    "internvl": "ms-swift's own trainer stops there (NaN in local grad norm)",
     "glm4v_moe": "ms-swift's own trainer stops there (mm_token_type_ids must match input_ids)",
 }
