@@ -9,7 +9,7 @@ Gradient checkpointing computes each layer's forward a second time. Three parts 
 
 import functools
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 
 import torch
@@ -67,17 +67,25 @@ def _is_computed_again(layer: nn.Module) -> bool:
 
 
 @contextmanager
-def _recomputing_less(layers: list[nn.Module], kept: int) -> Iterator[None]:
-    """Checkpoints without reentrance, and none in the last ``kept`` layers."""
-    changed = [layer for layer in layers if _is_checkpointed(layer) and hasattr(layer, _CHECKPOINT)]
+def without_reentrance(modules: Iterable[nn.Module]) -> Iterator[None]:
+    """While this is open, those of the modules that are checkpointed are so without reentrance."""
     # ms-swift replaces torch's function by one that always takes the other kind.
     checkpoint = inspect.unwrap(torch.utils.checkpoint.checkpoint)
     with ExitStack() as stack:
-        for layer in changed:
-            plain = functools.partial(checkpoint, use_reentrant=False)
-            stack.enter_context(swapped(layer, _CHECKPOINT, plain))
+        for module in modules:
+            if _is_checkpointed(module) and hasattr(module, _CHECKPOINT):
+                plain = functools.partial(checkpoint, use_reentrant=False)
+                stack.enter_context(swapped(module, _CHECKPOINT, plain))
+        yield
+
+
+@contextmanager
+def _recomputing_less(layers: list[nn.Module], kept: int) -> Iterator[None]:
+    """Checkpoints without reentrance, and none in the last ``kept`` layers."""
+    with ExitStack() as stack:
+        stack.enter_context(without_reentrance(layers))
         for layer in layers[len(layers) - kept :]:
-            if layer in changed:
+            if _is_checkpointed(layer) and hasattr(layer, _CHECKPOINT):
                 stack.enter_context(swapped(layer, "gradient_checkpointing", False))
         yield
 

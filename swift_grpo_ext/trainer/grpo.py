@@ -37,7 +37,7 @@ from swift_grpo_ext.trainer.host import Early
 from swift_grpo_ext.trainer.image_memory import bound_prepared_images
 from swift_grpo_ext.trainer.logging import Logging
 from swift_grpo_ext.trainer.look_ahead import LookAhead
-from swift_grpo_ext.trainer.loss_fixes import chunks_add_up, loss_fixes, over_our_pass
+from swift_grpo_ext.trainer.loss_fixes import chunks_add_up, loss_fixes, over_our_pass, reduced_once
 from swift_grpo_ext.trainer.monitors import Monitors
 from swift_grpo_ext.trainer.noise import turn_off_unasked_dropout
 from swift_grpo_ext.trainer.passes import Passes
@@ -301,7 +301,8 @@ class GRPOTrainer(HostGRPOTrainer):
         self, model: nn.Module, inputs: Batch | Batches, *args: Any, **kwargs: Any
     ) -> Float[Tensor, ""]:
         """The loss, looked at; liger's over our log-probs."""
-        with self.monitors.phase("forward"), over_our_pass(self, self.passes.enabled, model, inputs):
+        liger = over_our_pass(self, self.passes.enabled, model, inputs)
+        with self.monitors.phase("forward"), liger, reduced_once(self, model):
             loss = super().compute_loss(model, inputs, *args, **kwargs)
         self.monitors.tracer.look_at_loss(loss, inputs)
         return loss

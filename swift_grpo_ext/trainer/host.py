@@ -73,6 +73,7 @@ class Host(Watched, Protocol):
     liger_grpo_loss: Any
     _forward_redirection: Any
     sdar_loss_coef: float
+    chord_sft_iterator: Iterator[Any] | None  # of supervised batches, which CHORD mixes in
     compute_entropy: bool
     rollout_importance_sampling_mode: str | None
     disable_rollout_importance_sampling: bool

@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from swift_grpo_ext.group.recompute import without_reentrance
 from swift_grpo_ext.losses import loss_named
 from swift_grpo_ext.ms_swift.shared import GRPOBatch
 from swift_grpo_ext.parts import Enabled
@@ -84,6 +85,19 @@ def chunks_add_up(host: Host, whole: GRPOBatch) -> AbstractContextManager[None]:
         return inputs, chunk
 
     return swapped(host, "get_chunked_inputs", with_its_share)
+
+
+def reduced_once(host: Host, model: nn.Module) -> AbstractContextManager[None]:
+    """While this is open, each parameter's gradient comes in one piece, however many passes a loss has.
+
+    Chunks, and CHORD's supervised batch, are passes of their own under one backward pass. A reentrant
+    checkpoint, which ms-swift takes under DeepSpeed and FSDP, has a backward pass of its own, so a gradient
+    comes once for each: ZeRO-2 stops at the second ("Gradient computed twice"), ZeRO-3 reduces them wrongly
+    (F35 in docs/findings.md). Goes when ms-swift checkpoints such runs without reentrance.
+    """
+    several = host.dynamic_num_samples or host.chord_sft_iterator is not None
+    sharded = host.is_deepspeed_enabled or host.is_fsdp_enabled
+    return without_reentrance(model.modules()) if several and sharded else nullcontext()
 
 
 @contextmanager

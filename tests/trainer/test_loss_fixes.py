@@ -1,11 +1,16 @@
 """Losses over the tokens of a step, cut into micro-batches: the host's from 4.6 on, ours on 4.5."""
 
+from types import SimpleNamespace
+
 import pytest
+import torch
+import transformers
 from swift.rlhf_trainers import GRPOTrainer as HostGRPOTrainer
 
 from swift_grpo_ext import testing
 from swift_grpo_ext.swap import swapped
 from swift_grpo_ext.testing.families import TINY
+from swift_grpo_ext.trainer.loss_fixes import reduced_once
 from tests.conftest import built_once
 from tests.trainer.runs import figures_in_double as figures
 from tests.trainer.runs import mixed_rows
@@ -51,3 +56,35 @@ def test_chunks_give_the_loss_of_the_whole(shared_folder, digits, tmp_path, monk
     assert whole["grad_norm"][0] > 0
     assert chunks["grad_norm"] == pytest.approx(whole["grad_norm"], rel=1e-4)
     assert chunks["loss"] == pytest.approx(whole["loss"], rel=1e-4, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("several", "sharded", "times"),
+    [
+        ({"dynamic_num_samples": True}, True, 1),
+        ({"chord_sft_iterator": iter(())}, True, 1),
+        ({}, True, 2),
+        ({"dynamic_num_samples": True}, False, 2),
+    ],
+)
+def test_a_gradient_of_several_passes_comes_in_one_piece(several, sharded, times):
+    """DeepSpeed reduces a parameter where its gradient comes; it comes once for each reentrant checkpoint."""
+    sizes = {"vocab_size": 16, "hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2}
+    config = transformers.LlamaConfig(**sizes, num_attention_heads=2, num_key_value_heads=2)
+    model = transformers.LlamaForCausalLM(config).train()
+    model.gradient_checkpointing_enable({"use_reentrant": True})
+    model.enable_input_require_grads()
+    host = SimpleNamespace(
+        dynamic_num_samples=False,
+        chord_sft_iterator=None,
+        is_deepspeed_enabled=sharded,
+        is_fsdp_enabled=False,
+    )
+    vars(host).update(several)
+    came = []
+    weight = model.model.layers[0].mlp.down_proj.weight
+    weight.register_post_accumulate_grad_hook(lambda _: came.append(1))
+    with reduced_once(host, model):
+        logits = [model(torch.tensor([tokens])).logits for tokens in ([1, 2, 3], [4, 5])]
+    sum(chunk.float().logsumexp(-1).sum() for chunk in logits).backward()
+    assert len(came) == times

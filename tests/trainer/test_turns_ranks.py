@@ -1,5 +1,6 @@
 """Rows of several turns, and branches of a search, on two ranks: what ranks log equals ms-swift's chunks."""
 
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -29,14 +30,9 @@ def steps(model, dataset, output, form, options, switches):
     return [row for row in testing.read_logging(output) if "loss" in row]
 
 
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("form", ["turns", "branches"])
-def test_two_ranks_equal_stock(form, way, shared_folder, digits, tmp_path):
-    model = built_once(
-        shared_folder / "tiny_qwen2_5_vl", lambda folder: testing.tiny_checkpoint("qwen2_5_vl", folder)
-    )
+def options_of(form, family):
     size = 4 if form == "turns" else 8
-    options = {
+    return {
         "loss_type": "dapo",
         "reward_funcs": "first_answer" if form == "turns" else "even_characters",
         "max_steps": 2,
@@ -44,14 +40,64 @@ def test_two_ranks_equal_stock(form, way, shared_folder, digits, tmp_path):
         "num_generations": size,
         "per_device_train_batch_size": size,
         "gradient_accumulation_steps": 1,
-        **TINY["qwen2_5_vl"].host,
-        **WAYS[way],
+        **TINY[family].host,
     }
-    stock = steps(model, digits.train, tmp_path / "stock", form, options, STOCK)
-    ours = steps(model, digits.train, tmp_path / "ours", form, options, {})
-    assert gains(tmp_path / "ours")["shared_prefix"]["state"] == "on"
-    assert len(stock) == len(ours) == 2
-    for expected, row in zip(stock, ours, strict=True):
-        assert expected["grad_norm"] > 0
+
+
+@pytest.fixture(scope="module")
+def stock(shared_folder, digits, tmp_path_factory):
+    """`stock(form, family)`: the model, and what ms-swift logs with every rank's parameters in full."""
+
+    @cache
+    def run(form, family):
+        model = built_once(
+            shared_folder / f"tiny_{family}", lambda folder: testing.tiny_checkpoint(family, folder)
+        )
+        output = tmp_path_factory.mktemp("stock")
+        return model, steps(model, digits.train, output, form, options_of(form, family), STOCK)
+
+    return run
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(
+    ("form", "family"),
+    [("turns", "qwen2_5_vl"), ("turns", "qwen3_5"), ("branches", "qwen2_5_vl")],  # Qwen3.5 stays in chunks
+)
+def test_two_ranks_equal_stock(form, family, way, stock, digits, tmp_path):
+    model, expected = stock(form, family)
+    ours = steps(model, digits.train, tmp_path, form, {**options_of(form, family), **WAYS[way]}, {})
+    assert gains(tmp_path)["shared_prefix"]["state"] == "on"
+    same(ours, expected)
+
+
+@pytest.mark.parametrize("way", [way for way in WAYS if way != "DDP"])
+def test_chunks_without_packs_equal_those_of_full_parameters(way, stock, digits, tmp_path):
+    """Reentrant checkpoints of several passes gave ZeRO-3 twice the gradient, and ended ZeRO-2."""
+    model, expected = stock("turns", "qwen2_5_vl")
+    options = {**options_of("turns", "qwen2_5_vl"), **WAYS[way]}
+    same(steps(model, digits.train, tmp_path, "turns", options, STOCK), expected)
+
+
+def same(ours, expected):
+    assert len(ours) == len(expected) == 2
+    for row, of_stock in zip(ours, expected, strict=True):
+        assert of_stock["grad_norm"] > 0
         for name in ("loss", "grad_norm", "reward", "kl"):
-            assert row[name] == pytest.approx(expected[name], rel=1e-4, abs=1e-5), name
+            assert row[name] == pytest.approx(of_stock[name], rel=1e-4, abs=1e-5), name
+
+
+@pytest.mark.parametrize("way", [way for way in WAYS if way != "DDP"])
+def test_supervised_batches_beside_equal_those_of_full_parameters(way, stock, digits, tmp_path):
+    model, _ = stock("turns", "qwen2_5_vl")
+    chord = {
+        "chord_sft_dataset": digits.train,
+        "chord_sft_per_device_train_batch_size": 1,
+        "chord_mu_warmup_steps": 0,
+        "chord_mu_decay_steps": 2,
+        "chord_mu_peak": 0.5,
+        "chord_mu_valley": 0.1,
+    }
+    options = {**options_of("branches", "qwen2_5_vl"), **chord}
+    expected = steps(model, digits.train, tmp_path / "ddp", "branches", options, {})
+    same(steps(model, digits.train, tmp_path / "zero", "branches", {**options, **WAYS[way]}, {}), expected)
