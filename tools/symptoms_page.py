@@ -9,8 +9,8 @@ from pathlib import Path
 import yaml
 
 from swift_grpo_ext.defects import DEFECTS
-from swift_grpo_ext.doctor.check.refused import host_rules
 from swift_grpo_ext.doctor.check.rules import table
+from swift_grpo_ext.doctor.check.rules.refused import host_rules
 
 PAGE = Path(__file__).parents[1] / "docs" / "symptoms.md"
 

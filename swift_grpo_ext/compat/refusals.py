@@ -1,7 +1,7 @@
 """Runs that are known to crash, hang or learn nothing, seen in their configuration before a model loads."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,7 +19,8 @@ class Run:
     deepspeed: dict[str, Any] = field(default_factory=dict)  # the DeepSpeed config, empty without DeepSpeed
     world_size: int = 1  # number of ranks
     healed: frozenset[str] = frozenset()  # ids of the patches that are, or will be, in place
-    versions: dict[str, str] = field(default_factory=dict)  # by distribution, instead of what is installed
+    # by distribution, instead of what is installed
+    versions: Mapping[str, str | None] = field(default_factory=dict)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
@@ -72,11 +73,11 @@ def _tp_does_not_divide(run: Run) -> Iterator[Problem]:
 @table.rule("B1", Severity.ERROR, defect=DEFECTS["B1"])
 def _loses_micro_batches(run: Run) -> Iterator[Problem]:
     micro_batches = run.gradient_accumulation_steps or 1
-    loses = run.stage == 2 and run.offloads_optimizer and micro_batches > 1
+    loses = run.stage in (1, 2) and run.offloads_optimizer and micro_batches > 1
     if loses and run.is_harmed_by("B1"):
         yield Problem(
             f"of {micro_batches} micro-batches per step only the first and the last would count",
-            f"ZeRO-2 with offload_optimizer and gradient_accumulation_steps {micro_batches}",
+            f"ZeRO-{run.stage} with offload_optimizer and gradient_accumulation_steps {micro_batches}",
             DEFECTS["B1"].fix,
         )
 

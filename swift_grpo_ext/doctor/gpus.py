@@ -1,7 +1,9 @@
 """What GPUs this machine has, as their driver's own tool says: importing torch would take seconds."""
 
-import shutil
 import subprocess
+from dataclasses import dataclass
+
+from swift_grpo_ext.errors import SwiftGrpoExtError
 
 _QUERY = (
     "nvidia-smi",
@@ -11,28 +13,46 @@ _QUERY = (
 _SECONDS = 20  # a driver that hangs
 
 
+@dataclass(frozen=True)
+class Gpu:
+    """A GPU as its driver sees it."""
+
+    name: str
+    driver: str  # its release
+    total: float = 0  # GiB; 0 where the driver does not say it
+    free: float = 0  # GiB of it that nobody uses
+
+    def __str__(self) -> str:
+        memory = f"{self.free:.1f} of {self.total:.1f} GiB free" if self.total else "memory not known"
+        return f"{self.name}, driver {self.driver}, {memory}"
+
+
+def read_gpus() -> list[Gpu]:
+    """The GPUs of this machine, at least one.
+
+    Raises:
+        SwiftGrpoExtError: There is none, no driver, or one that does not answer.
+    """
+    try:
+        done = subprocess.run(_QUERY, capture_output=True, text=True, timeout=_SECONDS, check=False)
+    except FileNotFoundError:
+        raise SwiftGrpoExtError("none (no nvidia-smi here)") from None
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise SwiftGrpoExtError(f"not known ({error})") from None
+    if done.returncode or not done.stdout.strip():
+        answer = " ".join(done.stdout.split())
+        raise SwiftGrpoExtError(f"none ({answer or f'nvidia-smi ended with {done.returncode}'})")
+    return [_gpu(line) for line in done.stdout.splitlines() if line.strip()]
+
+
+def _gpu(line: str) -> Gpu:
+    name, driver, *memory = (part.strip() for part in line.split(","))
+    return Gpu(name, driver, *(int(part) / 1024 for part in memory if part.isdigit()))
+
+
 def gpus_in_words() -> list[str]:
     """A line for each GPU with driver and memory, or one that says why there is none."""
-    if shutil.which(_QUERY[0]) is None:
-        return ["GPU: none (no nvidia-smi here)"]
     try:
-        asked = subprocess.run(_QUERY, capture_output=True, text=True, timeout=_SECONDS, check=False)
-    except (OSError, subprocess.TimeoutExpired) as error:
-        return [f"GPU: not known ({error})"]
-    if asked.returncode:
-        said = " ".join(asked.stdout.split())
-        return [f"GPU: none ({said or f'nvidia-smi ended with {asked.returncode}'})"]
-    return [_in_words(number, line) for number, line in enumerate(asked.stdout.splitlines()) if line.strip()]
-
-
-def _in_words(number: int, line: str) -> str:
-    """A GPU's line from `_QUERY`'s, with memory in GiB.
-
-    >>> _in_words(0, "NVIDIA H100 80GB HBM3, 550.54.15, 81559, 81008")
-    'GPU 0: NVIDIA H100 80GB HBM3, driver 550.54.15, 79.1 of 79.6 GiB free'
-    """
-    name, driver, *memory = [part.strip() for part in line.split(",")]
-    if len(memory) == 2 and all(part.isdigit() for part in memory):
-        total, free = (int(part) / 1024 for part in memory)
-        return f"GPU {number}: {name}, driver {driver}, {free:.1f} of {total:.1f} GiB free"
-    return f"GPU {number}: {name}, driver {driver}, memory not known"
+        return [f"GPU {number}: {gpu}" for number, gpu in enumerate(read_gpus())]
+    except SwiftGrpoExtError as error:
+        return [f"GPU: {error.what}"]

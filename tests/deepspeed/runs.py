@@ -1,8 +1,8 @@
 """Runs with a DeepSpeed configuration, and what check says to it."""
 
-from swift_grpo_ext.doctor.check.arguments import Arguments
+from swift_grpo_ext.doctor.check.facts.arguments import Arguments
+from swift_grpo_ext.doctor.check.facts.run import Run
 from swift_grpo_ext.doctor.check.rules import table
-from swift_grpo_ext.doctor.check.run import Run
 from swift_grpo_ext.doctor.check.unknown import PLUGIN
 from swift_grpo_ext.findings import worst_first
 

@@ -6,7 +6,9 @@ import subprocess
 
 import pytest
 
-from swift_grpo_ext.doctor.check import host_table, inputs, refused
+from swift_grpo_ext.doctor.check import inputs
+from swift_grpo_ext.doctor.check.host import table as host_table
+from swift_grpo_ext.doctor.check.rules import refused
 from swift_grpo_ext.doctor.plan.catalogue import require_config
 from swift_grpo_ext.doctor.plan.shape import shape_of
 from tests.forked import forked_workers
@@ -34,7 +36,7 @@ def launch_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for name in [name for name in os.environ if name.startswith(("SLURM", "SWIFT_GRPO_EXT"))]:
         monkeypatch.delenv(name)
-    monkeypatch.setattr(inputs, "first_gpu", lambda: (0, ""))
+    monkeypatch.setattr(inputs, "memory_of_a_gpu", lambda: 0)
 
 
 class Child:
@@ -79,7 +81,7 @@ def refusals(child):
     """What ms-swift refuses of a verdict's runs, as the command says it behind the verdict."""
 
     def said(verdict):
-        answers = child.ask([refused.question(arguments) for arguments in verdict.runs])
+        answers = child.ask([refused.question(run) for run in verdict.runs])
         return refused.findings_of(answers, verdict.findings)
 
     return said

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from swift_grpo_ext.doctor.check import command, inputs, probing
+from swift_grpo_ext.doctor.check import command, inputs
+from swift_grpo_ext.doctor.check.facts import probing
 from swift_grpo_ext.findings import Severity
 from swift_grpo_ext.plugin_files import plugin_file
 

@@ -52,5 +52,5 @@ def test_an_error_without_words_is_a_finding_too(rules_of, monkeypatch):
     def fail(run, folder):
         raise AssertionError
 
-    monkeypatch.setattr("swift_grpo_ext.doctor.check.rows._template", fail)
+    monkeypatch.setattr("swift_grpo_ext.doctor.check.facts.rows._template", fail)
     assert "no-template" in rules_of()

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from swift_grpo_ext.doctor.check.inputs import syntax_refusal
-from swift_grpo_ext.doctor.check.script import read_script
+from swift_grpo_ext.doctor.check.launch.script import read_script
 from swift_grpo_ext.doctor.check.unknown import PLUGIN, Unknown, written
 from swift_grpo_ext.findings import NotKnownError
 

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from swift_grpo_ext.doctor.check import command
-from swift_grpo_ext.doctor.check.arguments import parse
+from swift_grpo_ext.doctor.check.facts.arguments import parse
 from swift_grpo_ext.doctor.plan import catalogue
 from swift_grpo_ext.doctor.plan.catalogue import require_config
 from swift_grpo_ext.doctor.plan.shape import shape_of

@@ -7,7 +7,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from swift_grpo_ext.doctor.check import command, host_table, inputs, refused
+from swift_grpo_ext.doctor.check import command, inputs
+from swift_grpo_ext.doctor.check.facts.environment import Environ
+from swift_grpo_ext.doctor.check.host import table as host_table
+from swift_grpo_ext.doctor.check.rules import refused
 from swift_grpo_ext.doctor.check.unknown import Unknown
 from swift_grpo_ext.errors import SwiftGrpoExtError
 from swift_grpo_ext.findings import Severity
@@ -27,20 +30,20 @@ def _cache_of_its_own(tmp_path_factory):
         yield
 
 
-def arguments_of(words, *more):
-    return inputs.run_of([*PLAIN, *more, *words], environ={}).arguments
+def run_of(words, *more, ranks="1"):
+    return inputs.run_of([*PLAIN, *more, *words], environ=Environ({"NPROC_PER_NODE": ranks}))
 
 
 def said_to(commands):
     """The messages of each command, from one child for all."""
-    questions = [refused.question(arguments) for arguments in commands]
+    questions = [refused.question(run) for run in commands]
     return [[text for text, _ in said["refused"]] for said in host_table.ask(questions, 500)]
 
 
 def test_ms_swift_refuses_what_it_refuses_in_a_run():
     cases = [(words, (), begins) for words, begins in TABLE["swift"].items()]
     cases += [(words, MEGATRON, begins) for words, begins in TABLE["megatron"].items()]
-    answers = said_to([arguments_of(words.split(), *more) for words, more, _ in cases])
+    answers = said_to([run_of(words.split(), *more) for words, more, _ in cases])
     missed = {}
     for (words, _, begins), texts in zip(cases, answers, strict=True):
         if not any(text.startswith(begins) for text in texts):
@@ -49,18 +52,26 @@ def test_ms_swift_refuses_what_it_refuses_in_a_run():
     assert len(cases) >= 48
 
 
+def test_batches_of_megatron_are_shared_out_over_the_launch_s_ranks():
+    words = ["--global_batch_size", "16", "--num_generations", "8", "--micro_batch_size", "1"]
+    runs = [run_of(words, *MEGATRON, ranks=ranks) for ranks in ("2", "4", Unknown("$N"))]
+    of_two, of_four, of_unknown = said_to(runs)
+    assert of_two == of_unknown == []
+    assert [text.split(" = ")[0] for text in of_four] == ["ValueError: num_rollout_prompt (2)"]
+
+
 def test_ms_swift_refuses_no_setting_that_runs():
     """No false alarm from this machine, which has no GPU, no vLLM, no liger-kernel, no model and no server."""
     launches = yaml.safe_load(Path(__file__).with_name("launches.yaml").read_text(encoding="utf-8"))
     texts = [*launches["settings"].values(), *launches["warned"].values()]
-    answers = said_to([arguments_of(text.split()) for text in texts])
+    answers = said_to([run_of(text.split()) for text in texts])
     assert {text: said for text, said in zip(texts, answers, strict=True) if said} == {}
 
 
 def test_a_check_that_needs_a_value_that_is_not_known_says_nothing():
     words = ["--use_liger_kernel", "true", "--delta", Unknown("$DELTA"), "--log_entropy", "true"]
     lazy = ["--lazy_tokenize", "true", "--streaming", "true"]
-    of_delta, of_others = said_to([arguments_of(words), arguments_of([*words, *lazy])])
+    of_delta, of_others = said_to([run_of(words), run_of([*words, *lazy])])
     assert of_delta == []
     assert of_others == ["ValueError: Streaming and lazy_tokenize are incompatible."]
 
@@ -94,7 +105,7 @@ def test_a_child_that_cannot_answer_is_named_and_ours_stand(monkeypatch):
         raise SwiftGrpoExtError("ms-swift could not be asked: no such module", fix="install it")
 
     monkeypatch.setattr(host_table, "ask", fails)
-    (note,) = refused.refusals([arguments_of(["--seed", "7"])], [])
+    (note,) = refused.refusals([run_of(["--seed", "7"])], [])
     assert note.severity is Severity.NOTE
     assert "no such module" in note.what
 
@@ -103,7 +114,7 @@ def test_a_folder_called_swift_beside_the_script_is_not_imported(tmp_path, monke
     (tmp_path / "swift").mkdir()
     (tmp_path / "swift/__init__.py").write_text("raise RuntimeError('the wrong one')\n")
     monkeypatch.chdir(tmp_path)
-    assert said_to([arguments_of(["--warmup_ratio", "1"])])[0] != []
+    assert said_to([run_of(["--warmup_ratio", "1"])])[0] != []
     assert os.listdir(tmp_path) == ["swift"]
 
 

@@ -1,1 +1,17 @@
-"""Preflight: looks at a launch command before any model is loaded."""
+"""``swift-grpo-ext check``: what a launch will do, said before it does it. Nothing of it is run.
+
+The flow, which `command.verdict_of` and `command.check` follow from top to bottom:
+
+1. **launch**. `inputs.runs` takes a command line, a configuration file or a script, of which `launch/` reads
+   the variables and the ``swift`` commands: words, and `unknown.Unknown` where the script does not say one.
+2. **facts**. Each ``swift rlhf`` becomes a `facts.run.Run`: all that a rule may ask. Arguments as ms-swift's
+   parser sees them, variables, the model's sizes, DeepSpeed's file, and, at the first question, the first
+   rows of the data and the rewards that were tried on them. A fact is made here, once.
+3. **rules**. Each rule of `rules/` is a function from a run to problems, under ``@rule(id, severity, ...)``.
+   One that meets a value that is not known ends there, and the value is named.
+4. **print**. What was found, worst first, and the exit code.
+5. **ms-swift itself** is asked last, for it takes ten seconds to import: `host/` runs its argument classes in
+   a child process, and `rules.refused` says what they refuse and no rule has said yet.
+
+`preflight` does the same inside a run (``SWIFT_GRPO_EXT_PREFLIGHT``), with the words that the shell has made.
+"""

@@ -10,10 +10,9 @@ from dataclasses import asdict, dataclass, replace
 from rich.console import Console
 
 from swift_grpo_ext.doctor.check import inputs
-from swift_grpo_ext.doctor.check.arguments import Arguments
-from swift_grpo_ext.doctor.check.facts import Facts
-from swift_grpo_ext.doctor.check.refused import refusals
+from swift_grpo_ext.doctor.check.facts.run import Run
 from swift_grpo_ext.doctor.check.rules import table
+from swift_grpo_ext.doctor.check.rules.refused import refusals
 from swift_grpo_ext.errors import SwiftGrpoExtError
 from swift_grpo_ext.findings import Finding, Severity, exit_code, not_known_here, worst_first
 
@@ -27,7 +26,7 @@ class Verdict:
 
     findings: tuple[Finding, ...]  # each fault once
     code: int  # 0: no problems in what could be checked, 1: warnings, 2: it will fail, 3: could not check
-    runs: tuple[Arguments, ...] = ()  # of what could be read
+    runs: tuple[Run, ...] = ()  # what could be read
 
     @property
     def closing(self) -> str:
@@ -40,11 +39,11 @@ class Verdict:
         return f"{verdict}; not checked: {', '.join(names)}" if names else verdict
 
 
-def findings_of(facts: Facts) -> list[Finding]:
+def findings_of(run: Run) -> list[Finding]:
     """Everything that preflight finds in a run, worst first, each fault once."""
-    places = dict.fromkeys(facts.launch.not_followed)
+    places = dict.fromkeys(run.launch.not_followed)
     unread = [not_known_here(f"swift rlhf in {place}") for place in places]
-    return worst_first(_once([*table.judged(facts), *unread]))
+    return worst_first(_once([*table.judged(run), *unread]))
 
 
 def _once(findings: Sequence[Finding]) -> list[Finding]:
@@ -59,13 +58,11 @@ def verdict_of(
     """Check a command line, a script or a configuration file by the rules of this package."""
     try:
         read = inputs.runs(words, gpu_memory=gpu_memory)
-        runs = [
-            replace(facts, cpu_memory=cpu_memory or facts.cpu_memory, row_limit=row_limit) for facts in read
-        ]
+        runs = [replace(run, cpu_memory=cpu_memory or run.cpu_memory, row_limit=row_limit) for run in read]
     except SwiftGrpoExtError as error:
         return Verdict((not_known_here(error.what, error.where, error.fix),), COULD_NOT_CHECK)
-    findings = worst_first(_once([finding for facts in runs for finding in findings_of(facts)]))
-    return Verdict(tuple(findings), exit_code(findings), tuple(facts.arguments for facts in runs))
+    findings = worst_first(_once([finding for run in runs for finding in findings_of(run)]))
+    return Verdict(tuple(findings), exit_code(findings), tuple(runs))
 
 
 def check(

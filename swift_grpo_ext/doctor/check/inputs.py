@@ -13,20 +13,20 @@ from typing import Any
 
 import psutil
 
-from swift_grpo_ext.doctor.check import host_table
-from swift_grpo_ext.doctor.check.arguments import parse
-from swift_grpo_ext.doctor.check.environment import Environ
-from swift_grpo_ext.doctor.check.facts import Facts
-from swift_grpo_ext.doctor.check.files import CONFIG_SUFFIXES, EXACT, config_words
-from swift_grpo_ext.doctor.check.launch import Command, Launch
-from swift_grpo_ext.doctor.check.script import read_script
+from swift_grpo_ext.doctor.check.facts.arguments import parse
+from swift_grpo_ext.doctor.check.facts.environment import Environ
+from swift_grpo_ext.doctor.check.facts.files import CONFIG_SUFFIXES, EXACT, config_words
+from swift_grpo_ext.doctor.check.facts.run import Run
+from swift_grpo_ext.doctor.check.host import table as host_table
+from swift_grpo_ext.doctor.check.launch.commands import Command, Launch
+from swift_grpo_ext.doctor.check.launch.script import read_script
 from swift_grpo_ext.doctor.check.unknown import Unknown, Word, written
+from swift_grpo_ext.doctor.gpus import read_gpus
 from swift_grpo_ext.errors import SwiftGrpoExtError
 from swift_grpo_ext.versions import installed_version
 
 _PACKAGES = """
-    ms-swift transformers trl peft accelerate deepspeed torch torchvision msgspec nvidia-cublas-cu12
-    vllm flash-attn kernels
+    ms-swift transformers trl peft accelerate deepspeed torch vllm flash-attn kernels
     """
 _OF_MEGATRON = ("--tensor_model_parallel_size", "--pipeline_model_parallel_size", "--global_batch_size")
 # What is started, and is not a script of the shell.
@@ -42,7 +42,7 @@ _OTHER_PROGRAMS = {
 _NOT_STARTED = (".toml", ".jsonl", ".md")
 
 
-def runs(words: Sequence[str], *, gpu_memory: float = 0) -> list[Facts]:
+def runs(words: Sequence[str], *, gpu_memory: float = 0) -> list[Run]:
     """The runs that these words start: arguments of ``swift rlhf``, or a script or a configuration file.
 
     Raises:
@@ -67,16 +67,14 @@ def runs(words: Sequence[str], *, gpu_memory: float = 0) -> list[Facts]:
     return runs_of_script(path, gpu_memory=gpu_memory)
 
 
-def run_of(
-    words: Sequence[Word], *, gpu_memory: float = 0, environ: Mapping[str, str] | None = None
-) -> Facts:
+def run_of(words: Sequence[Word], *, gpu_memory: float = 0, environ: Mapping[str, str] | None = None) -> Run:
     """The run that a command line starts in this process's environment and folder."""
     program = "megatron" if not set(_OF_MEGATRON).isdisjoint(map(written, words)) else "swift"
     command = Command((program, "rlhf", *words), os.environ if environ is None else environ)
     return _run(command, Launch(names=set(command.environ)), gpu_memory, (Path.cwd(),))
 
 
-def runs_of_script(path: Path, *, gpu_memory: float = 0) -> list[Facts]:
+def runs_of_script(path: Path, *, gpu_memory: float = 0) -> list[Run]:
     """The runs that a launch script starts, each with the variables that the script gives it.
 
     Raises:
@@ -150,19 +148,18 @@ def _folders(command: Command, here: Path) -> tuple[Path, ...]:
     return tuple(base / Path(command.folder).expanduser() for base in (Path.cwd(), here, here.parent))
 
 
-def _run(command: Command, launch: Launch, gpu_memory: float, folders: tuple[Path, ...]) -> Facts:
-    memory, device = first_gpu()
+def _run(command: Command, launch: Launch, gpu_memory: float, folders: tuple[Path, ...]) -> Run:
+    memory = memory_of_a_gpu()
     words, more = _with_config(list(command.arguments), folders, launch)
     arguments = parse(words, host_table.MEGATRON if command.words[0] == "megatron" else "RLHFArguments")
     given = arguments.values.get("model_kwargs")
     unread = "" if command.complete else " and ".join(launch.unread)
-    return Facts(
+    return Run(
         arguments=arguments,
         environ=Environ({**more, **command.environ, **_of_model_kwargs(given)}, set_by=unread),
         versions=_versions(),
         gpu_memory=gpu_memory or memory,
         cpu_memory=psutil.virtual_memory().total / 2**30 if memory else 0,
-        device=device,
         launch=launch,
         command=command,
         folders=folders,
@@ -211,14 +208,8 @@ def _with_config(
 
 
 @lru_cache(maxsize=1)
-def first_gpu() -> tuple[float, str]:
-    """GiB and name of the first GPU; nothing on a machine without one."""
-    program = shutil.which("nvidia-smi")
-    if program is None:
-        return 0, ""
-    query = [program, "--query-gpu=memory.total,name", "--format=csv,noheader,nounits"]
-    with suppress(OSError, subprocess.SubprocessError, ValueError):
-        done = subprocess.run(query, capture_output=True, text=True, timeout=10, check=False)
-        memory, _, name = done.stdout.strip().split("\n")[0].partition(", ")
-        return float(memory) / 1024, name
-    return 0, ""
+def memory_of_a_gpu() -> float:
+    """GiB of this machine's first GPU; 0 where there is none, or its driver does not say it."""
+    with suppress(SwiftGrpoExtError):
+        return read_gpus()[0].total
+    return 0

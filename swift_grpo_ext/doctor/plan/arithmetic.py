@@ -22,6 +22,11 @@ VISUAL_WORDS = 4.1
 PIXEL = 4  # pixel_values are float32 until the tower
 
 
+def rounded_up(tokens: int) -> int:
+    """The next multiple of 256, as lengths are given."""
+    return -(-tokens // 256) * 256
+
+
 def prompt_tokens(shape: ModelShape, work: Work) -> int:
     """Tokens of a prompt with its images."""
     return work.text_tokens + (work.images * shape.vision.tokens(work.max_pixels) if shape.vision else 0)

@@ -91,7 +91,7 @@ def engine_objections(
         yield Objection(
             f"vllm_max_model_len {setting.max_model_len} is less than prompt {prompt} + completion "
             f"{work.completion_tokens} = {needed} tokens",
-            f"--vllm_max_model_len {-(-needed // 256) * 256}",
+            f"--vllm_max_model_len {arithmetic.rounded_up(needed)}",
         )
     sequence = arithmetic.cache_per_sequence(shape, work, setting.tensor_parallel)
     most, least = arithmetic.cache_space(shape, setting, machine)

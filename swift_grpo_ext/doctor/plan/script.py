@@ -81,7 +81,7 @@ def megatron_script(model: str, shape: ModelShape, work: Work, setting: Setting,
         "vllm_mode": "colocate",
         "vllm_tensor_parallel_size": setting.tensor_parallel,
         "vllm_gpu_memory_utilization": 0.5,
-        "vllm_max_model_len": _up(arithmetic.sequence_tokens(shape, work)),
+        "vllm_max_model_len": arithmetic.rounded_up(arithmetic.sequence_tokens(shape, work)),
         "sleep_level": 1,
         "offload_model": "true",
         "offload_optimizer": "true",
@@ -154,7 +154,7 @@ def rollout_script(model: str, shape: ModelShape, work: Work, setting: Setting, 
         "vllm_tensor_parallel_size": setting.tensor_parallel,
         "vllm_data_parallel_size": setting.server_gpus // setting.tensor_parallel,
         "vllm_gpu_memory_utilization": setting.utilization,
-        "vllm_max_model_len": _up(arithmetic.sequence_tokens(shape, work)),
+        "vllm_max_model_len": arithmetic.rounded_up(arithmetic.sequence_tokens(shape, work)),
     }
     variables = _pixels(work)
     if machine.nodes == 1:  # beside the trainer's
@@ -180,7 +180,7 @@ def _arguments(model: str, shape: ModelShape, work: Work, setting: Setting) -> d
         "num_generations": work.generations,
         "per_device_train_batch_size": setting.micro_batch,
         "gradient_accumulation_steps": setting.accumulation,
-        "max_length": _up(arithmetic.prompt_tokens(shape, work)),
+        "max_length": arithmetic.rounded_up(arithmetic.prompt_tokens(shape, work)),
         "max_completion_length": work.completion_tokens,
         "ddp_timeout": 3600,
         "num_generations_eval": 1,  # answers to held-out rows are greedy
@@ -211,7 +211,7 @@ def _rollout_arguments(shape: ModelShape, work: Work, setting: Setting) -> dict[
     chosen |= {
         "vllm_tensor_parallel_size": setting.tensor_parallel,
         "vllm_gpu_memory_utilization": f"{setting.utilization:.2f}",
-        "vllm_max_model_len": _up(arithmetic.sequence_tokens(shape, work)),
+        "vllm_max_model_len": arithmetic.rounded_up(arithmetic.sequence_tokens(shape, work)),
         "sleep_level": setting.sleep_level,
     }
     moved = {"offload_model": setting.offload_model, "offload_optimizer": setting.offload_optimizer}
@@ -221,10 +221,6 @@ def _rollout_arguments(shape: ModelShape, work: Work, setting: Setting) -> dict[
 def _folder_name(model: str) -> str:
     """The last part of a model's name, without what a shell would read."""
     return re.sub(r"[^\w.-]", "_", model.rstrip("/").rpartition("/")[2])
-
-
-def _up(tokens: int) -> int:
-    return -(-tokens // 256) * 256
 
 
 def _pixels(work: Work) -> dict[str, str]:

@@ -1,6 +1,6 @@
 """Sizes of a model, from its config.json alone: it is built on the meta device, which holds no weights."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -157,7 +157,7 @@ def _merge(whole: Mapping[str, Any], patch: int, tile: int) -> int:
     return next(filter(None, (kernel, *sizes)), 1 if takes_patches else 2)
 
 
-def _int(value: object, default: int) -> int:
+def _int(value: int | Sequence[int] | None, default: int) -> int:
     first = value[0] if isinstance(value, (list, tuple)) else value
     return first if isinstance(first, int) else default
 

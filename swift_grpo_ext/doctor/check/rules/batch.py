@@ -4,19 +4,19 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from math import gcd
 
+from swift_grpo_ext.doctor.check.facts.run import Run
 from swift_grpo_ext.doctor.check.rules.table import (
     anywhere,
     divisors,
     grpo,
     nearest_of,
     option,
+    refused,
     rule,
 )
-from swift_grpo_ext.doctor.check.run import Run
 from swift_grpo_ext.errors import RefusedError, SwiftGrpoExtError
-from swift_grpo_ext.findings import ERROR, NOTE, Problem
-from swift_grpo_ext.group.batch_sizes import SWITCH, BatchSizes, grouped
-from swift_grpo_ext.losses import loss_named
+from swift_grpo_ext.findings import ERROR, Problem
+from swift_grpo_ext.group.batch_sizes import BatchSizes, grouped
 
 
 @rule(
@@ -85,19 +85,11 @@ def _whole_groups(batch: int, run: Run) -> Iterator[Problem]:
     scope=anywhere,
 )
 def _parts_of_groups(run: Run) -> Iterator[Problem]:
-    group = run.arguments.num_generations
-    names = run.arguments.loss_type
-    names = names if isinstance(names, (list, tuple)) else [names]
-    loss = next((name for name in names if loss_named(str(name)).whole_groups), None)
-    if loss is None:
-        return
+    losses = run.arguments.loss_type
+    loss = losses[0] if isinstance(losses, list) else losses
     with suppress(SwiftGrpoExtError):  # of which other rules tell
         size = run.arguments.micro_batch_size if run.megatron else _sizes(run).batch
-        if size % group:
-            what = f"micro-batches of {size} hold parts of groups of {group}; loss_type {loss} needs whole"
-            name = "micro_batch_size" if run.megatron else "per_device_train_batch_size"
-            more = "" if run.megatron else f", or {SWITCH}=1 alone"
-            yield option(name, what, f"{-(-size // group) * group}{more}")
+        yield from refused(run, "F16", loss_type=loss, per_device_train_batch_size=size)
 
 
 @rule(
@@ -145,25 +137,6 @@ def _eval_batch(run: Run) -> Iterator[Problem]:
         what = f"{run.ranks} ranks x {args.per_device_eval_batch_size} = {batch} is not divisible by {group}"
         valid = nearest_of(divisors(batch, least=2), group)
         yield Problem(what, "--per_device_eval_batch_size", f"--num_generations_eval {valid}")
-
-
-@rule(
-    "accumulation-and-generation",
-    NOTE,
-    symptoms="steps take twice as long as expected: old log-probs are computed in each",
-    cause=(
-        "When gradient_accumulation_steps is not a multiple of steps_per_generation, a generation "
-        "batch spans an optimizer step and the old policy's log-probs are needed."
-    ),
-    reports="D1",
-    scope=grpo,
-)
-def _accumulation(run: Run) -> Iterator[Problem]:
-    accumulation = run.accumulation
-    steps = run.steps_per_generation
-    if accumulation % steps:
-        what = f"accumulation {accumulation} is not a multiple of steps_per_generation {steps}"
-        yield option("gradient_accumulation_steps", what, -(-accumulation // steps) * steps)
 
 
 @rule(

@@ -4,9 +4,9 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 
-from swift_grpo_ext.doctor.check.files import rows_of
+from swift_grpo_ext.doctor.check.facts.files import rows_of
+from swift_grpo_ext.doctor.check.facts.run import Run
 from swift_grpo_ext.doctor.check.rules.table import grpo, option, rule
-from swift_grpo_ext.doctor.check.run import Run
 from swift_grpo_ext.findings import ERROR, WARNING, Problem
 from swift_grpo_ext.group.batch_sizes import groups_in
 
@@ -53,29 +53,6 @@ def _eval_without_rows(run: Run) -> Iterator[Problem]:
     if wanted and not args.eval_use_evalscope:
         what = "there are no rows to evaluate on beside the benchmarks"
         yield Problem(what, "--eval_dataset", "--eval_use_evalscope true, or --split_dataset_ratio 0.01")
-
-
-@rule(
-    "best-model-steps",
-    ERROR,
-    symptoms=(
-        "--load_best_model_at_end requires the saving steps to be a multiple of the evaluation steps",
-        "--load_best_model_at_end requires the save and eval strategy to match",
-    ),
-    cause="The best model can be loaded at the end only if it was saved where it was evaluated.",
-)
-def _best_model(run: Run) -> Iterator[Problem]:
-    args = run.arguments
-    strategy = args.save_strategy
-    if not args.load_best_model_at_end or strategy == "best":
-        return
-    if run.eval_strategy != strategy:
-        what = f"it evaluates by {run.eval_strategy} and saves by {strategy}"
-        yield option("eval_strategy", what, strategy)
-    elif strategy == "steps" and args.eval_steps and args.save_steps % args.eval_steps:
-        what = f"save_steps {args.save_steps:g} is not a multiple of eval_steps {args.eval_steps:g}"
-        steps = args.eval_steps * max(1, round(args.save_steps / args.eval_steps))
-        yield option("save_steps", what, f"{steps:g}")
 
 
 @rule(

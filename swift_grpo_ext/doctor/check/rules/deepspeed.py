@@ -6,14 +6,14 @@ from typing import Any
 
 from swift_grpo_ext.deepspeed import presets
 from swift_grpo_ext.deepspeed.schema import objection
-from swift_grpo_ext.doctor.check.files import HOST_PRESETS
+from swift_grpo_ext.doctor.check.facts.files import HOST_PRESETS
+from swift_grpo_ext.doctor.check.facts.run import Run
 from swift_grpo_ext.doctor.check.rules.table import (
     OUR_PLUGIN,
     deepspeed,
     in_file,
     rule,
 )
-from swift_grpo_ext.doctor.check.run import Run
 from swift_grpo_ext.doctor.check.unknown import decided
 from swift_grpo_ext.errors import NEAR, nearest
 from swift_grpo_ext.findings import ERROR, WARNING, Problem

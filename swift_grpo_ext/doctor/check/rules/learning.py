@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 
-from swift_grpo_ext.doctor.check.rules.table import grpo, grpo_anywhere, option, rule
-from swift_grpo_ext.doctor.check.run import Run
-from swift_grpo_ext.findings import ERROR, NOTE, WARNING, Problem
+from swift_grpo_ext.doctor.check.facts.run import Run
+from swift_grpo_ext.doctor.check.rules.table import grpo_anywhere, option, rule
+from swift_grpo_ext.findings import ERROR, WARNING, Problem
 
 
 @rule(
@@ -122,29 +122,3 @@ def _fp16_overflows(run: Run) -> Iterator[Problem]:
     if run.arguments.torch_dtype == "float16" or run.arguments.fp16:
         what = "float16 overflows in these models"
         yield Problem(what, "--torch_dtype float16", "--torch_dtype bfloat16")
-
-
-@rule(
-    "two-precisions",
-    ERROR,
-    symptoms="ValueError: At most one of fp16 and bf16 can be True, but not both",
-    cause="Each asks for a mixed precision of its own.",
-)
-def _two_precisions(run: Run) -> Iterator[Problem]:
-    args = run.arguments
-    if args.fp16 and args.bf16:
-        yield Problem("fp16 and bf16 are both on", "--fp16 true", "--bf16 true alone")
-
-
-@rule(
-    "lora-dropout",
-    NOTE,
-    symptoms="clip_ratio is above 0 on-policy; the importance ratio is not 1",
-    cause="LoRA's dropout (0.05 by default) gives old and new log-probs different masks.",
-    reports="B13",
-    scope=grpo,
-)
-def _lora_dropout(run: Run) -> Iterator[Problem]:
-    dropout = run.arguments.lora_dropout
-    if not run.full and dropout and not run.parts:
-        yield option("lora_dropout", f"dropout {dropout} stays on in GRPO", 0)

@@ -4,11 +4,10 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 
-from swift_grpo_ext.doctor.check.facts import Facts
-from swift_grpo_ext.doctor.check.media import ImagesSeen, images_seen
+from swift_grpo_ext.doctor.check.facts import environment
+from swift_grpo_ext.doctor.check.facts.media import ImagesSeen, images_seen
+from swift_grpo_ext.doctor.check.facts.run import Run
 from swift_grpo_ext.doctor.check.rules.table import grpo, grpo_anywhere, rule
-from swift_grpo_ext.doctor.check.rules.topology import devices
-from swift_grpo_ext.doctor.check.run import Run
 from swift_grpo_ext.doctor.check.unknown import decided
 from swift_grpo_ext.doctor.plan.judge import memory_objections
 from swift_grpo_ext.doctor.plan.memory import memory_range
@@ -18,13 +17,23 @@ from swift_grpo_ext.errors import SwiftGrpoExtError
 from swift_grpo_ext.findings import ERROR, NOTE, WARNING, NotKnownError, Problem
 from swift_grpo_ext.losses import why_sizes_matter
 
+_SYMPTOMS = (
+    "torch.OutOfMemoryError: CUDA out of memory",
+    "Free memory on device ... is less than desired GPU memory utilization",
+    "a 72B run hangs or is killed before the first step",
+)
+_REPORTS = (
+    "A9",
+    "https://github.com/modelscope/ms-swift/issues/3592",
+    "https://github.com/modelscope/ms-swift/issues/7822",
+)
 _USUAL_TEXT = 1024  # tokens of a long question, or what max_length leaves beside an image
 
 
-def _problems(run: Facts, *, certain: bool) -> Iterator[Problem]:
+def _problems(run: Run, *, certain: bool) -> Iterator[Problem]:
     if not run.gpu_memory or run.shape is None:
         return
-    if len(devices(run.environ)) >= 2 * run.ranks_per_node:  # ms-swift's device_map
+    if len(environment.devices(run.environ)) >= 2 * run.ranks_per_node:  # ms-swift's device_map
         raise NotKnownError("memory of a model spread over several GPUs")
     machine = Machine(run.nodes, run.ranks_per_node, run.gpu_memory, run.cpu_memory)
     images = None
@@ -47,43 +56,27 @@ def _problems(run: Facts, *, certain: bool) -> Iterator[Problem]:
 @rule(
     "memory",
     ERROR,
-    symptoms=(
-        "torch.OutOfMemoryError: CUDA out of memory",
-        "Free memory on device ... is less than desired GPU memory utilization",
-        "a 72B run hangs or is killed before the first step",
-    ),
+    symptoms=_SYMPTOMS,
     cause=(
         "Weights, gradients, optimizer states, activations and vLLM's share together exceed a "
         "GPU, even with short completions and small images."
     ),
-    reports=(
-        "A9",
-        "https://github.com/modelscope/ms-swift/issues/3592",
-        "https://github.com/modelscope/ms-swift/issues/7822",
-    ),
+    reports=_REPORTS,
     scope=grpo,
 )
-def _memory(run: Facts) -> Iterator[Problem]:
+def _memory(run: Run) -> Iterator[Problem]:
     yield from _problems(run, certain=True)
 
 
 @rule(
     "memory-tight",
     WARNING,
-    symptoms=(
-        "torch.OutOfMemoryError: CUDA out of memory",
-        "Free memory on device ... is less than desired GPU memory utilization",
-        "a 72B run hangs or is killed before the first step",
-    ),
+    symptoms=_SYMPTOMS,
     cause="The longest completions, the largest images or the allocator's reserve would exceed a GPU.",
-    reports=(
-        "A9",
-        "https://github.com/modelscope/ms-swift/issues/3592",
-        "https://github.com/modelscope/ms-swift/issues/7822",
-    ),
+    reports=_REPORTS,
     scope=grpo,
 )
-def _memory_tight(run: Facts) -> Iterator[Problem]:
+def _memory_tight(run: Run) -> Iterator[Problem]:
     yield from _problems(run, certain=False)
 
 
@@ -132,7 +125,6 @@ def _bits(run: Run) -> int:
 def setting_of(run: Run) -> Setting:
     """The run's setting as the planner sees it."""
     args = run.arguments
-    colocated = args.use_vllm and args.vllm_mode == "colocate"
     checkpointing = decided(args.gradient_checkpointing) is not False
     of_tower = decided(args.vit_gradient_checkpointing)
     vit = checkpointing if of_tower is None else bool(of_tower)
@@ -141,7 +133,7 @@ def setting_of(run: Run) -> Setting:
         offload_optimizer_states=run.offloads("offload_optimizer"),
         offload_params=run.offloads("offload_param"),
         hpz=run.zero.get("zero_hpz_partition_size", 1) not in (0, 1),
-        rollout="colocate" if colocated else "server" if args.use_vllm else "transformers",
+        rollout="colocate" if run.colocates else "server" if args.use_vllm else "transformers",
         tensor_parallel=max(1, args.vllm_tensor_parallel_size),
         utilization=args.vllm_gpu_memory_utilization,
         max_model_len=args.vllm_max_model_len or 0,
@@ -163,7 +155,7 @@ def setting_of(run: Run) -> Setting:
 
 def _shares(run: Run) -> bool:
     """Whether completions of one prompt in a micro-batch forward it once."""
-    lacks = run.facts.lacks if run.facts else {}
+    lacks = run.family.lacks if run.family else {}
     return bool("trainer" in run.parts and run.shape and run.shape.is_native and "shared_prefix" not in lacks)
 
 

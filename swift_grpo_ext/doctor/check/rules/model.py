@@ -2,17 +2,17 @@
 
 import re
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 
-from swift_grpo_ext.doctor.check import host_table
+from swift_grpo_ext.doctor.check.facts.run import Run
+from swift_grpo_ext.doctor.check.host import table as host_table
 from swift_grpo_ext.doctor.check.rules.table import OUR_PLUGIN, option, rule, variable, where_no_row_is_seen
-from swift_grpo_ext.doctor.check.run import Run
 from swift_grpo_ext.doctor.check.unknown import decided
+from swift_grpo_ext.doctor.plan.arithmetic import rounded_up
 from swift_grpo_ext.doctor.plan.catalogue import bundled_name, find_config, published
 from swift_grpo_ext.doctor.plan.setting import USUAL_PIXELS
 from swift_grpo_ext.errors import SwiftGrpoExtError
-from swift_grpo_ext.findings import ERROR, NOTE, WARNING, Problem
+from swift_grpo_ext.findings import ERROR, WARNING, Problem
 
 
 @rule(
@@ -35,9 +35,9 @@ def _native_ovis2(run: Run) -> Iterator[Problem]:
     except SwiftGrpoExtError as error:
         yield Problem(error.what, where, f"modelscope download {where}")
         return
-    only_ours = run.facts and run.facts.host_model_type not in host_table.names("model_type")
-    if run.facts and only_ours and not _is_remote_code(run) and "templates" not in run.parts:
-        what = f"stock ms-swift has no template for transformers' {run.facts.architecture}"
+    only_ours = run.family and run.family.host_model_type not in host_table.names("model_type")
+    if run.family and only_ours and not _is_remote_code(run) and "templates" not in run.parts:
+        what = f"stock ms-swift has no template for transformers' {run.family.architecture}"
         yield Problem(what, where, OUR_PLUGIN)
 
 
@@ -58,7 +58,7 @@ def _is_remote_code(run: Run) -> bool:
 )
 def _lora_leaves_the_aligner(run: Run) -> Iterator[Problem]:
     args = run.arguments
-    table_name = run.facts.lora_skips if run.facts else ""
+    table_name = run.family.lora_skips if run.family else ""
     saved = any(table_name in str(name) for name in args.modules_to_save or ())
     trained = decided(args.freeze_aligner) is False
     if table_name and args.tuner_type == "lora" and trained and not saved:
@@ -87,39 +87,7 @@ def _image_tokens(run: Run) -> Iterator[Problem]:
         side = run.shape.vision.patch * run.shape.vision.merge
         most = (limit - 256 if limit > 512 else limit // 2) * side**2
         what = f"an image of {pixels} pixels is {tokens} tokens, max_length is {limit}"
-        yield variable("MAX_PIXELS", what, f"{most}, or --max_length {-(-(tokens + 256) // 256) * 256}")
-
-
-@rule(
-    "template-not-found",
-    ERROR,
-    symptoms=(
-        "Failed to automatically match `model_type` for ...",
-        "is not supported because no suitable `model_type` was found.",
-    ),
-    cause=(
-        "A local folder with a name of its own is known by its config.json only, and several "
-        "types of model, or none, have that architecture."
-    ),
-)
-def _no_template(run: Run) -> Iterator[Problem]:
-    args = run.arguments
-    folder = Path(run.model)
-    said = args.model_type or (folder / "args.json").is_file() or run.has_plugins_of_the_user
-    if not args.model or said or not (folder / "config.json").is_file():
-        return
-    if folder.resolve().name.lower() in host_table.names("model"):
-        return
-    with suppress(SwiftGrpoExtError):
-        config = find_config(run.model) or {}
-        architecture = next(iter(config.get("architectures") or []), "null")
-        types = host_table.table()["architectures"].get(architecture, [])
-        if len(types) > 1:
-            what = f"{architecture} may be {', '.join(types[:6])}{' ...' if len(types) > 6 else ''}"
-            yield Problem(what, f"--model {args.model}", f"--model_type {types[0]}")
-        elif not types and "templates" not in run.parts and config.get("vision_config"):
-            what = f"ms-swift does not know the architecture {architecture}"
-            yield Problem(what, f"--model {args.model}", "--model_type and --template of a like model")
+        yield variable("MAX_PIXELS", what, f"{most}, or --max_length {rounded_up(tokens + 256)}")
 
 
 _FREEZES = ("freeze_llm", "freeze_vit", "freeze_aligner")
@@ -247,16 +215,3 @@ def _reference_never_synced(run: Run) -> Iterator[Problem]:
     elif args.sync_ref_model and not run.full:
         what = "LoRA's reference is the base model, so nothing is synced"
         yield option("sync_ref_model", what, "false")
-
-
-@rule(
-    "hub-check",
-    NOTE,
-    symptoms="every start waits 22 s and logs retries of a model hub",
-    cause="ms-swift asks whether a local folder is the hub's latest.",
-    reports="D7",
-)
-def _hub_check(run: Run) -> Iterator[Problem]:
-    args = run.arguments
-    if str(args.model or "").startswith(("/", "./", "~")) and args.check_model:
-        yield Problem("a local folder is compared with the hub", "--model", "--check_model false")

@@ -1,14 +1,27 @@
 """Files and folders that arguments name: whether they are there."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from swift_grpo_ext.doctor.check.files import drawn
+from swift_grpo_ext.doctor.check.facts.files import drawn
+from swift_grpo_ext.doctor.check.facts.run import Run
 from swift_grpo_ext.doctor.check.rules.table import anywhere, rule
-from swift_grpo_ext.doctor.check.run import Run
 from swift_grpo_ext.doctor.check.unknown import PLUGIN
 from swift_grpo_ext.findings import ERROR, WARNING, NotKnownError, Problem
+
+_FILES = (
+    "system",
+    "external_plugins",
+    "custom_register_path",
+    "custom_dataset_info",
+    "dataset",
+    "val_dataset",
+)
+_CHECKPOINTS = ("adapters", "ref_adapters", "resume_from_checkpoint")
+_MODELS = ("model", "ref_model", "reward_model", "teacher_model")
+_HERE = ("/", "./", "../", "~")
+_DATA = (".jsonl", ".json", ".csv", ".parquet")
 
 
 @rule(
@@ -19,41 +32,56 @@ from swift_grpo_ext.findings import ERROR, WARNING, NotKnownError, Problem
     scope=anywhere,
 )
 def _missing(run: Run) -> Iterator[Problem]:
-    for name in filter(run.arguments.is_known, (*_FILES, *_FOLDERS)):
-        folder = name in _FOLDERS
-        for file in _folders(run, name) if folder else _files(run, name):
-            if run.find(file) is None and not _is_made(run, file, folder=folder):
-                yield Problem(f"{file} not found", f"--{name}", _elsewhere(file))
+    for name, path in _absent(run, (*_FILES, *_CHECKPOINTS)):
+        yield Problem(f"{path} not found", f"--{name}", _elsewhere(path))
 
 
-_FILES = (
-    "system",
-    "external_plugins",
-    "custom_register_path",
-    "custom_dataset_info",
-    "dataset",
-    "val_dataset",
+@rule(
+    "model-not-here",
+    WARNING,
+    symptoms=(
+        "ValueError: path: '...' not found",
+        "HFValidationError: Repo id must be in the form 'repo_name' or 'namespace/repo_name'",
+    ),
+    cause="A model folder that does not exist is refused, or looked up on a hub.",
+    scope=anywhere,
 )
-_FOLDERS = ("adapters", "ref_adapters", "resume_from_checkpoint")
-_HERE = ("/", "./", "../", "~")
-_DATA = (".jsonl", ".json", ".csv", ".parquet")
+def _no_model_files(run: Run) -> Iterator[Problem]:
+    for name, path in _absent(run, _MODELS):
+        fix = (
+            "check the path, or download it"
+            if "/" in path
+            else "a hub's id has an owner: Qwen/..., or check the path"
+        )
+        yield Problem(f"{path} is not on this machine", f"--{name}", fix)
 
 
-def _named(run: Run, name: str) -> list[str]:
-    """What an argument names."""
-    value = run.arguments.get(name)
-    return value if isinstance(value, list) else [value] if isinstance(value, str) and value else []
+def _absent(run: Run, names: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Paths that arguments name, with the argument, where nothing is and nothing will be."""
+    for name in filter(run.arguments.is_known, names):
+        value = run.arguments.get(name)
+        for word in value if isinstance(value, list) else [value]:
+            path = drawn(word)[0] if word and name in ("dataset", "val_dataset") else word
+            if not isinstance(path, str) or not _is_path(name, path) or run.find(path) is not None:
+                continue
+            if not _is_made(run, path, folder=name not in _FILES):
+                yield name, path
 
 
-def _files(run: Run, name: str) -> list[str]:
-    """What an argument names that must be a file."""
-    names = _named(run, name)
-    if name in ("dataset", "val_dataset"):
-        files = [drawn(name)[0] for name in names]
-        return [file for file in files if file.startswith(_HERE) or file.endswith(_DATA)]
-    if name == "system":
-        return [name for name in names if name.endswith(".txt")]
-    return [name for name in names if name != PLUGIN and not name.lstrip().startswith(("{", "["))]
+def _is_path(name: str, word: str) -> bool:
+    """Whether a word of an argument can only be a path; checkpoints of a run are called by their steps."""
+    match name:
+        case "system":
+            return word.endswith(".txt")
+        case "dataset" | "val_dataset":
+            return word.startswith(_HERE) or word.endswith(_DATA)
+        case "external_plugins" | "custom_register_path" | "custom_dataset_info":
+            return word != PLUGIN and not word.lstrip().startswith(("{", "["))
+        case "resume_from_checkpoint":
+            return bool(word)
+    is_checkpoint = re.fullmatch(r"checkpoint-\d+", word.rsplit("/", 1)[-1]) is not None
+    has_no_owner = word.split(":")[0].count("/") != 1
+    return bool(word) and (has_no_owner or word.startswith(_HERE) or is_checkpoint)
 
 
 def _is_made(run: Run, name: str, *, folder: bool) -> bool:
@@ -70,36 +98,6 @@ def _is_made(run: Run, name: str, *, folder: bool) -> bool:
     if run.command.makes_files:
         raise NotKnownError(f"{name}, which a program of the script may write")
     return False
-
-
-@rule(
-    "model-not-here",
-    WARNING,
-    symptoms=(
-        "ValueError: path: '...' not found",
-        "HFValidationError: Repo id must be in the form 'repo_name' or 'namespace/repo_name'",
-    ),
-    cause="A model folder that does not exist is refused, or looked up on a hub.",
-    scope=anywhere,
-)
-def _no_model_files(run: Run) -> Iterator[Problem]:
-    for name in filter(run.arguments.is_known, ("model", "ref_model", "reward_model", "teacher_model")):
-        for folder in _folders(run, name):
-            if run.find(folder) is None and not _is_made(run, folder, folder=True):
-                fix = "check the path, or download it"
-                if "/" not in folder:
-                    fix = "a hub's id has an owner: Qwen/..., or check the path"
-                yield Problem(f"{folder} is not on this machine", f"--{name}", fix)
-
-
-def _folders(run: Run, name: str) -> list[str]:
-    """What an argument names that can be no id of a hub; checkpoints of a run are called by their steps."""
-    folders = []
-    for word in _named(run, name):
-        local = word.startswith(_HERE) or re.fullmatch(r"checkpoint-\d+", word.rsplit("/", 1)[-1])
-        if name == "resume_from_checkpoint" or word.split(":")[0].count("/") != 1 or local:
-            folders.append(word)
-    return folders
 
 
 def _elsewhere(name: str) -> str:

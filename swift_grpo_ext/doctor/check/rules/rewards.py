@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 
-from swift_grpo_ext.doctor.check import host_table
+from swift_grpo_ext.doctor.check.facts.run import Run
+from swift_grpo_ext.doctor.check.host import table as host_table
 from swift_grpo_ext.doctor.check.rules.table import OUR_PLUGIN, anywhere, grpo_anywhere, option, rule
-from swift_grpo_ext.doctor.check.run import Run
 from swift_grpo_ext.doctor.check.unknown import decided
 from swift_grpo_ext.errors import NEAR, SwiftGrpoExtError, nearest
 from swift_grpo_ext.findings import ERROR, NotKnownError, Problem
@@ -60,7 +60,7 @@ def _no_reward(run: Run) -> Iterator[Problem]:
     if args.use_vllm and args.vllm_mode == "server" and decided(args.use_gym_env) is None:
         if not run.servers:
             raise NotKnownError("rewards, which a gym on the rollout server may give")
-        if any(server.value(name) for server in run.servers for name in _GYM):
+        if any(server.arguments.get(name) for server in run.servers for name in _GYM):
             return
     yield option("reward_funcs", "no reward function is given", "ext_choice ext_format")
 

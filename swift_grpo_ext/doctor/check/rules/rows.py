@@ -6,11 +6,11 @@ from dataclasses import replace
 from functools import partial
 from itertools import chain, islice
 
-from swift_grpo_ext.doctor.check.facts import Facts
-from swift_grpo_ext.doctor.check.media import TAGS
-from swift_grpo_ext.doctor.check.rows import Sample
+from swift_grpo_ext.doctor.check.facts.media import TAGS
+from swift_grpo_ext.doctor.check.facts.rows import Sample
+from swift_grpo_ext.doctor.check.facts.run import Run
 from swift_grpo_ext.doctor.check.rules.table import grpo_anywhere, table
-from swift_grpo_ext.doctor.check.run import Run
+from swift_grpo_ext.doctor.plan.arithmetic import rounded_up
 from swift_grpo_ext.findings import ERROR, NOTE, WARNING, Problem
 from swift_grpo_ext.rewards.gold.times import invented_times
 
@@ -18,20 +18,19 @@ rule = partial(table.rule, scope=grpo_anywhere)
 RowLook = Callable[[Run, Sample], Iterator[Problem]]
 
 
-def of_rows(look: RowLook, *, replaced: bool = False) -> Callable[[Facts], Iterator[Problem]]:
+def of_rows(look: RowLook, *, replaced: bool = False) -> Callable[[Run], Iterator[Problem]]:
     """Decorator: a rule of single rows as one of all, with the first faulty row and the share of such rows.
 
     A fault for which the trainer replaces a row (``replaced``) is a warning where it does, and leaves any.
     """
 
-    def over_all(facts: Facts) -> Iterator[Problem]:
-        run = facts.as_written
-        samples = facts.data.samples
-        faults = [problem for sample in samples for problem in islice(look(run, sample), 1)]
+    def over_all(run: Run) -> Iterator[Problem]:
+        samples = run.data.samples
+        faults = [problem for sample in samples for problem in islice(look(run.as_written, sample), 1)]
         if not faults:
             return
         share = f"{len(faults)} of {len(samples)} rows"
-        mild = replaced and _replaces(run) and len(faults) < len(samples)
+        mild = replaced and _replaces(run.as_written) and len(faults) < len(samples)
         if mild:
             share += ", which the trainer replaces"
         severity = WARNING if mild else None
@@ -45,7 +44,7 @@ of_replaced_rows = partial(of_rows, replaced=True)
 
 def _replaces(run: Run) -> bool:
     """Whether the trainer replaces a row that cannot be encoded."""
-    described = "templates" in run.parts and run.facts is not None
+    described = "templates" in run.parts and run.family is not None
     deletes = run.arguments.truncation_strategy == "delete"
     return "trainer" in run.parts and run.settings.bad_row == "skip" and (described or deletes)
 
@@ -56,8 +55,8 @@ def _replaces(run: Run) -> bool:
     symptoms="training ends at step 0, or ms-swift raises an AssertionError of the dataset's length",
     cause="A file, folder or draw without rows.",
 )
-def _empty(facts: Facts) -> Iterator[Problem]:
-    for dataset in facts.data.datasets:
+def _empty(run: Run) -> Iterator[Problem]:
+    for dataset in run.data.datasets:
         if dataset.empty:
             yield Problem(dataset.empty, dataset.where, "check the path, and the number behind #")
 
@@ -69,8 +68,8 @@ def _empty(facts: Facts) -> Iterator[Problem]:
     cause="Rows of a dataset on a hub are not downloaded to look at them.",
     not_checked="rows",
 )
-def _elsewhere(facts: Facts) -> Iterator[Problem]:
-    for dataset in facts.data.datasets:
+def _elsewhere(run: Run) -> Iterator[Problem]:
+    for dataset in run.data.datasets:
         if dataset.elsewhere:
             what = "not a file here: its rows were not checked"
             yield Problem(what, dataset.where, "check again with a local copy")
@@ -82,8 +81,8 @@ def _elsewhere(facts: Facts) -> Iterator[Problem]:
     symptoms="json.decoder.JSONDecodeError, or pyarrow.lib.ArrowInvalid, when the dataset is loaded",
     cause="A line of a JSON file is not an object.",
 )
-def _unreadable(facts: Facts) -> Iterator[Problem]:
-    for dataset in facts.data.datasets:
+def _unreadable(run: Run) -> Iterator[Problem]:
+    for dataset in run.data.datasets:
         if dataset.unreadable:
             what = f"{len(dataset.unreadable)} of its first rows are not JSON objects"
             yield Problem(what, dataset.unreadable[0], "fix the line")
@@ -95,8 +94,8 @@ def _unreadable(facts: Facts) -> Iterator[Problem]:
     symptoms="the dataset has fewer rows than the file",
     cause="ms-swift drops rows that it cannot read, with a traceback for the first ten only.",
 )
-def _dropped(facts: Facts) -> Iterator[Problem]:
-    for dataset in facts.data.datasets:
+def _dropped(run: Run) -> Iterator[Problem]:
+    for dataset in run.data.datasets:
         if dataset.refusal:
             what = f"ms-swift drops rows of it: {dataset.refusal}"
             severity = None if dataset.samples else ERROR
@@ -197,10 +196,10 @@ def _text_model(run: Run, sample: Sample) -> Iterator[Problem]:
     cause="Tokens are counted with the model's own tokenizer, which is not here.",
     not_checked="lengths of prompts",
 )
-def _not_encoded(facts: Facts) -> Iterator[Problem]:
-    if not facts.data.tokenizer:
+def _not_encoded(run: Run) -> Iterator[Problem]:
+    if not run.data.tokenizer:
         what = "no tokenizer here: rows were not sent through the template"
-        yield Problem(what, f"--model {facts.as_written.arguments.model}", "check where the model is")
+        yield Problem(what, f"--model {run.as_written.arguments.model}", "check where the model is")
 
 
 @rule(
@@ -209,10 +208,10 @@ def _not_encoded(facts: Facts) -> Iterator[Problem]:
     symptoms="ms-swift raises while it loads the model's processor or template",
     cause="The model's files do not say by which template it is prompted.",
 )
-def _no_template(facts: Facts) -> Iterator[Problem]:
-    if facts.data.no_template:
-        what = f"ms-swift finds no template: {facts.data.no_template}"
-        yield Problem(what, f"--model {facts.as_written.arguments.model}", "--model_type and --template")
+def _no_template(run: Run) -> Iterator[Problem]:
+    if run.data.no_template:
+        what = f"ms-swift finds no template: {run.data.no_template}"
+        yield Problem(what, f"--model {run.as_written.arguments.model}", "--model_type and --template")
 
 
 @rule(
@@ -240,7 +239,7 @@ def _too_long(run: Run, sample: Sample) -> Iterator[Problem]:
     tokens = sample.encoded.tokens if sample.encoded else 0
     if limit and tokens > limit:
         what = f"{tokens} prompt tokens, max_length is {limit}"
-        yield Problem(what, sample.where, f"--max_length {_rounded(tokens)}")
+        yield Problem(what, sample.where, f"--max_length {rounded_up(tokens)}")
 
 
 @rule(
@@ -260,8 +259,4 @@ def _over_model_len(run: Run, sample: Sample) -> Iterator[Problem]:
     if needed > length:
         sizes = f"{sample.encoded.tokens} + {args.max_completion_length}"
         what = f"{sizes} tokens, vllm_max_model_len is {length}"
-        yield Problem(what, sample.where, f"--vllm_max_model_len {_rounded(needed)}")
-
-
-def _rounded(tokens: int) -> int:
-    return -(-tokens // 256) * 256
+        yield Problem(what, sample.where, f"--vllm_max_model_len {rounded_up(needed)}")

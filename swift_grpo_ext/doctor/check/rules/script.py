@@ -1,9 +1,10 @@
 """Variables and the script itself."""
 
 from collections.abc import Iterator
+from itertools import pairwise
 
+from swift_grpo_ext.doctor.check.facts.run import Run
 from swift_grpo_ext.doctor.check.rules.table import anywhere, rule, variable
-from swift_grpo_ext.doctor.check.run import Run
 from swift_grpo_ext.errors import nearest
 from swift_grpo_ext.findings import ERROR, WARNING, Problem
 from swift_grpo_ext.settings import PREFIX, Settings
@@ -182,12 +183,16 @@ def _mistyped(run: Run) -> Iterator[Problem]:
     scope=anywhere,
 )
 def _launcher(run: Run) -> Iterator[Problem]:
-    words = run.command.launcher
-    if words[-2:] == ("-m", "swift"):
+    *before, last = ("", *run.command.launcher)
+    if last != "swift":
+        return
+    if before[-1:] == ["-m"]:
         yield Problem("the package swift cannot be run as a module", "-m swift", "-m swift.cli.rlhf")
-    pairs = zip(("", *words), words[:-1], strict=False) if words[-1:] == ("swift",) else ()
-    for before, word in pairs:
-        if word in ("torchrun", "deepspeed") and not before.startswith("-"):
-            module = "--module" if word == "deepspeed" else "-m"
-            what = f"{word} looks for a script called swift, which is a command"
-            yield Problem(what, word, f"{word} ... {module} swift.cli.rlhf --rlhf_type grpo ...")
+    programs = [word for option, word in pairwise(before) if not option.startswith("-")]
+    for program in _MODULE_OPTIONS.keys() & set(programs):
+        what = f"{program} looks for a script called swift, which is a command"
+        fix = f"{program} ... {_MODULE_OPTIONS[program]} swift.cli.rlhf --rlhf_type grpo ..."
+        yield Problem(what, program, fix)
+
+
+_MODULE_OPTIONS = {"torchrun": "-m", "deepspeed": "--module"}

@@ -1,13 +1,13 @@
 """The one table of rules, the launches that a rule may hold for, and helpers."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from packaging.specifiers import SpecifierSet
 
+from swift_grpo_ext.compat import refusals
 from swift_grpo_ext.defects import DEFECTS
-from swift_grpo_ext.doctor.check.facts import Facts
-from swift_grpo_ext.doctor.check.run import Run
+from swift_grpo_ext.doctor.check.facts.run import Run
 from swift_grpo_ext.findings import Problem, RuleTable
 
 
@@ -36,12 +36,12 @@ def deepspeed(run: Run) -> bool:
     return not run.megatron and isinstance(run.deepspeed, dict)
 
 
-def where_no_row_is_seen(facts: Facts) -> bool:
+def where_no_row_is_seen(run: Run) -> bool:
     """Training of ``swift`` whose images are guessed, for no row of it was sent through the template."""
-    return not facts.megatron and not (facts.grpo and facts.data.samples and facts.data.tokenizer)
+    return not run.megatron and not (run.grpo and run.data.samples and run.data.tokenizer)
 
 
-table: RuleTable[Facts] = RuleTable(swift)
+table: RuleTable[Run] = RuleTable(swift)
 rule = table.rule
 
 
@@ -56,12 +56,23 @@ def in_file(run: Run, key: str) -> Any:
 def is_harmed(run: Run, defect: str) -> bool:
     """Whether the installed DeepSpeed or vLLM is known to have a defect that nothing fixes."""
     releases = {name: run.versions.get(name) for name in ("deepspeed", "vllm")}
-    return DEFECTS[defect].harms(releases) and not run.heals(DEFECTS[defect].patch)
+    return DEFECTS[defect].harms(releases) and not run.is_patched(DEFECTS[defect].patch)
 
 
-def is_missing(run: Run, package: str) -> bool:
-    """Whether a package was looked for and is not installed."""
-    return package in run.versions and run.versions[package] is None
+def refused(run: Run, rule: str, **instead: Any) -> Iterator[Problem]:
+    """What the trainer will refuse by one of its rules (`compat.refusals`), in the releases of this run.
+
+    ``instead``: values of arguments that the trainer gets otherwise than they are written.
+    """
+    values = {name: run.arguments.get(name) for name in run.arguments.values} | instead
+    device = "cpu" if run.offloads("offload_optimizer") else "none"
+    zero = {"stage": run.stage, "offload_optimizer": {"device": device}}
+    file = {"zero_optimization": zero} if isinstance(run.deepspeed, dict) else {}
+    patch = DEFECTS[rule].patch
+    healed = frozenset({patch} if patch and run.is_patched(patch) else ())
+    versions = {name: run.versions.get(name) for name in DEFECTS[rule].affected}
+    subject = refusals.Run(values, file, run.ranks, healed, versions)
+    return iter(next(known for known in refusals.RULES if known.id == rule).look(subject))
 
 
 def is_release(run: Run, package: str, releases: str) -> bool:
@@ -72,7 +83,7 @@ def is_release(run: Run, package: str, releases: str) -> bool:
 
 def lacks(run: Run) -> Mapping[Any, str]:
     """What the model's family cannot do, each with its reason."""
-    return run.facts.lacks if run.facts else {}
+    return run.family.lacks if run.family else {}
 
 
 OUR_PLUGIN = '--external_plugins "$(swift-grpo-ext path)"'

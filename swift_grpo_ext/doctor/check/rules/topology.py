@@ -1,17 +1,13 @@
 """Where processes run: devices, nodes, the rollout server beside the trainer."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 
-from swift_grpo_ext.doctor.check.arguments import parse
-from swift_grpo_ext.doctor.check.files import CONFIG_SUFFIXES
-from swift_grpo_ext.doctor.check.launch import Command
+from swift_grpo_ext.doctor.check.facts.environment import devices
+from swift_grpo_ext.doctor.check.facts.run import LOCAL, Run, model_shape
 from swift_grpo_ext.doctor.check.rules.table import anywhere, option, rule, variable
-from swift_grpo_ext.doctor.check.run import Run, model_shape
-from swift_grpo_ext.findings import ERROR, NOTE, WARNING, Problem
-
-_HERE = ("127.0.0.1", "localhost", "0.0.0.0")
+from swift_grpo_ext.findings import ERROR, WARNING, Problem
 
 
 @rule(
@@ -65,18 +61,18 @@ def _devices(run: Run) -> Iterator[Problem]:
 def _nodes(run: Run) -> Iterator[Problem]:
     if run.nodes < 2 or "RANK" in run.environ:
         return
-    for name, example in (("MASTER_ADDR", "the first node's address"), ("NODE_RANK", "0, 1, ... by node")):
-        if not run.environ.get(name):
-            yield variable(name, f"{run.nodes} nodes and no {name}", example)
+    address = run.environ.get("MASTER_ADDR", "")
     rank = run.environ.get("NODE_RANK", "")
-    if not rank.isdecimal():
-        return
-    if int(rank) > 0 and run.environ.get("MASTER_ADDR") in _HERE:
-        what = f"node {rank} looks for the first node at {run.environ['MASTER_ADDR']}, which is itself"
-        yield Problem(what, "MASTER_ADDR", "the address of the first node, on every node")
-    if int(rank) >= run.nodes:
+    if not address:
+        yield variable("MASTER_ADDR", f"{run.nodes} nodes and no MASTER_ADDR", "the first node's address")
+    if not rank:
+        yield variable("NODE_RANK", f"{run.nodes} nodes and no NODE_RANK", "0, 1, ... by node")
+    elif rank.isdecimal() and int(rank) >= run.nodes:
         what = f"NODE_RANK {rank} of {run.nodes} nodes: they are counted from 0"
         yield variable("NODE_RANK", what, run.nodes - 1)
+    elif rank.isdecimal() and int(rank) > 0 and address in LOCAL:
+        what = f"node {rank} looks for the first node at {address}, which is itself"
+        yield Problem(what, "MASTER_ADDR", "the address of the first node, on every node")
 
 
 @rule(
@@ -90,11 +86,10 @@ def _nodes(run: Run) -> Iterator[Problem]:
     scope=anywhere,
 )
 def _shared(run: Run) -> Iterator[Problem]:
-    hosts = run.arguments.vllm_server_host or []
-    if not run.servers or run.arguments.vllm_mode != "server" or not all(host in _HERE for host in hosts):
+    server = run.own_server
+    if server is None:
         return
-    server = run.servers[0]
-    needed = _size(server, "vllm_tensor_parallel_size") * _size(server, "vllm_data_parallel_size")
+    needed = server.arguments.vllm_tensor_parallel_size * server.arguments.vllm_data_parallel_size
     of_server = devices(server.environ)
     of_trainer = devices(run.environ) or [str(number) for number in range(run.ranks_per_node)]
     shared = sorted(set(of_trainer) & set(of_server or [str(number) for number in range(needed)]))
@@ -106,17 +101,6 @@ def _shared(run: Run) -> Iterator[Problem]:
         yield Problem(what, "swift rollout", "more GPUs, or less parallel")
 
 
-def devices(environ: Mapping[str, str]) -> list[str]:
-    """Visible GPUs by number; empty if it is not said, or not in numbers."""
-    names = [name.strip() for name in environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name.strip()]
-    return names if all(name.isdecimal() for name in names) else []
-
-
-def _size(command: Command, name: str) -> int:
-    value = command.value(name)
-    return int(value) if value.isdecimal() else 1
-
-
 @rule(
     "server-args-refused",
     ERROR,
@@ -126,9 +110,7 @@ def _size(command: Command, name: str) -> int:
 )
 def _server_args(run: Run) -> Iterator[Problem]:
     for server in run.servers:
-        if server.arguments[:1] and server.arguments[0].endswith(CONFIG_SUFFIXES):
-            continue  # its arguments are in a file
-        for refusal in parse(server.arguments, "RolloutArguments").refusals:
+        for refusal in server.arguments.refusals:
             yield replace(refusal, where=f"swift rollout {refusal.where}".strip())
 
 
@@ -159,21 +141,19 @@ def _never_ends(run: Run) -> Iterator[Problem]:
     cause="The server listens at another port than the trainer asks, or serves another model.",
 )
 def _server(run: Run) -> Iterator[Problem]:
-    servers = run.servers
-    if not servers and run.launch.first("deploy") and run.arguments.vllm_mode == "server":
+    if run.launch.first("deploy") and not run.servers and run.arguments.vllm_mode == "server":
         yield Problem("swift deploy takes no new weights", "swift deploy", "swift rollout")
-    if len(servers) != 1 or run.arguments.vllm_mode != "server":
+    if run.own_server is None or len(run.servers) > 1:
         return
+    port = run.own_server.arguments.port
+    model = run.own_server.arguments.model
     ports = run.arguments.vllm_server_port or [8000]
-    port = servers[0].value("port") or "8000"
-    hosts = run.arguments.vllm_server_host or []
-    if port.isdecimal() and hosts and all(host in _HERE for host in hosts) and int(port) not in ports:
+    if run.arguments.vllm_server_host and port not in ports:
         what = f"the server listens at port {port}, the trainer asks {', '.join(map(str, ports))}"
         yield option("vllm_server_port", what, port)
-    served = model_shape(servers[0].value("model"))
+    served = model_shape(str(model))
     if served is not None and run.shape is not None and served.linears != run.shape.linears:
-        what = f"the server serves {servers[0].value('model')}, the trainer trains {run.arguments.model}"
-        yield option("model", what, servers[0].value("model"))
+        yield option("model", f"the server serves {model}, the trainer trains {run.arguments.model}", model)
 
 
 @rule(
@@ -190,15 +170,3 @@ def _ports(run: Run) -> Iterator[Problem]:
         what = f"{len(hosts)} servers and {len(ports)} ports"
         needed = [*ports, *[ports[-1]] * len(hosts)][: len(hosts)]
         yield option("vllm_server_port", what, " ".join(map(str, needed)))
-
-
-@rule(
-    "endless-wait",
-    NOTE,
-    symptoms="a hang lasts for days: ddp_timeout is 18,000,000 s",
-    cause="When one rank fails in a reward the others wait in a gather until the timeout, 208 days.",
-    reports=("A9", "B9"),
-)
-def _endless_wait(run: Run) -> Iterator[Problem]:
-    if run.ranks > 1 and (run.arguments.ddp_timeout or 0) >= 18_000_000:
-        yield option("ddp_timeout", "ranks wait 208 days for a rank that failed", 3600)

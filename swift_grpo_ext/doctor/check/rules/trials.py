@@ -5,10 +5,10 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 
-from swift_grpo_ext.doctor.check import probing
-from swift_grpo_ext.doctor.check.facts import Facts
-from swift_grpo_ext.doctor.check.rewards import OwnTrial, Trial, named_rewards
-from swift_grpo_ext.doctor.check.rows import Sample
+from swift_grpo_ext.doctor.check.facts import probing
+from swift_grpo_ext.doctor.check.facts.rewards import OwnTrial, Trial, named_rewards
+from swift_grpo_ext.doctor.check.facts.rows import Sample
+from swift_grpo_ext.doctor.check.facts.run import Run
 from swift_grpo_ext.doctor.check.rules.table import grpo_anywhere, table
 from swift_grpo_ext.findings import ERROR, NOTE, WARNING, Problem
 from swift_grpo_ext.rewards.offline.scoring import TOLERANCE
@@ -16,9 +16,9 @@ from swift_grpo_ext.rewards.offline.scoring import TOLERANCE
 rule = partial(table.rule, scope=grpo_anywhere)
 
 
-def of_each(look: Callable[[Trial], Iterator[Problem]]) -> Callable[[Facts], Iterator[Problem]]:
+def of_each(look: Callable[[Trial], Iterator[Problem]]) -> Callable[[Run], Iterator[Problem]]:
     """Decorator: a rule of one reward of ms-swift or a plugin as one of all of them."""
-    return lambda facts: (problem for trial in facts.trials.others for problem in look(trial))
+    return lambda run: (problem for trial in run.trials.others for problem in look(trial))
 
 
 # Rewards of ms-swift that compare with a gold answer, in a form that they say themselves.
@@ -33,8 +33,8 @@ _CHECK_FORM = "check the column that holds the gold answer, and the form of answ
     symptoms="SettingsError of SWIFT_GRPO_EXT_REWARD_TABLE when training starts",
     cause="The reward table is read when the plugin is imported, and takes no unknown name or value.",
 )
-def _table(facts: Facts) -> Iterator[Problem]:
-    for trial in facts.trials.own:
+def _table(run: Run) -> Iterator[Problem]:
+    for trial in run.trials.own:
         if trial.refusal:
             yield Problem(trial.refusal.what, trial.refusal.where, trial.refusal.fix)
 
@@ -46,14 +46,14 @@ def _table(facts: Facts) -> Iterator[Problem]:
     cause="None of the first rows is of its tasks, or the rewards before it took all the time.",
     not_checked="a reward",
 )
-def _not_run(facts: Facts) -> Iterator[Problem]:
-    rows = facts.trials.samples
-    for own in facts.trials.own:
+def _not_run(run: Run) -> Iterator[Problem]:
+    rows = run.trials.samples
+    for own in run.trials.own:
         if rows and not own.samples and not own.refusal:
             tasks = ", ".join(own.tasks)
             what = f"{own.reward.name}: none of the first {len(rows)} rows is of its tasks {tasks}"
             yield Problem(what, rows[0].where)
-    for trial in facts.trials.others:
+    for trial in run.trials.others:
         if trial.ended == "late":
             yield Problem("no time was left to run it", trial.name)
 
@@ -64,14 +64,14 @@ def _not_run(facts: Facts) -> Iterator[Problem]:
     symptoms="TypeError: __call__() missing 1 required positional argument: 'solution'",
     cause="The column is not in the data, or ms-swift renamed it: answer becomes response.",
 )
-def _column(facts: Facts) -> Iterator[Problem]:
-    for own in facts.trials.own:
+def _column(run: Run) -> Iterator[Problem]:
+    for own in run.trials.own:
         if _has_no_gold(own):
             columns = ", ".join(sorted(_own_columns(own.samples)))
             what = f"{own.reward.name} finds no gold in {len(own.samples)} rows with the columns {columns}"
             yield Problem(what, own.samples[0].where, f"a column {' or '.join(own.reward.gold)}")
-    given = sorted(_own_columns(facts.trials.samples))
-    for trial in facts.trials.others:
+    given = sorted(_own_columns(run.trials.samples))
+    for trial in run.trials.others:
         if trial.lacks_column:
             names = ", ".join(given) or "none"
             what = f"it needs a column that the data lacks: {trial.last_line}; the columns are {names}"
@@ -137,11 +137,9 @@ def _slow(trial: Trial) -> Iterator[Problem]:
     symptoms="ValueError: reward_function ... is not implemented in swift.rewards, with a plugin",
     cause="The plugin files were imported, and none of them registers the name.",
 )
-def _unknown(facts: Facts) -> Iterator[Problem]:
-    for trial in facts.trials.others:
-        if trial.nearest is not None and (
-            facts.trials.plugins or not facts.as_written.has_plugins_of_the_user
-        ):
+def _unknown(run: Run) -> Iterator[Problem]:
+    for trial in run.trials.others:
+        if trial.nearest is not None and (run.trials.plugins or not run.as_written.has_plugins_of_the_user):
             near = trial.nearest
             fix = f"did you mean {near[0]}?" if near else "register it: orms[...] in --external_plugins"
             yield Problem(f"no reward is called {trial.name}", "--reward_funcs", fix)
@@ -182,12 +180,12 @@ def _not_finite(trial: Trial) -> Iterator[Problem]:
     cause="The reward cannot read the gold answer of any row.",
     reports=("B3", "B7"),
 )
-def _none(facts: Facts) -> Iterator[Problem]:
-    for own in facts.trials.own:
+def _none(run: Run) -> Iterator[Problem]:
+    for own in run.trials.own:
         if own.pairs and not own.scored and not _has_no_gold(own):
             what = f"{own.reward.name} cannot score any of {len(own.samples)} rows"
             yield Problem(what, own.samples[0].where, _CHECK_GOLD)
-    for trial in facts.trials.others:
+    for trial in run.trials.others:
         if trial.is_whole and not trial.numbers:
             yield Problem("it scores nothing", trial.name, _CHECK_GOLD)
 
@@ -221,10 +219,10 @@ def _may_read_another_form(trial: Trial) -> bool:
     cause="Nothing tells the completions of a group apart, so every advantage is 0.",
     reports="B3",
 )
-def _no_variance(facts: Facts) -> Iterator[Problem]:
-    names = list(dict.fromkeys(named_rewards(facts.as_written)))
-    constant = [trial for trial in facts.trials.others if trial.is_whole and trial.is_constant]
-    if not names or [trial.name for trial in constant] != names or facts.as_written.arguments.reward_model:
+def _no_variance(run: Run) -> Iterator[Problem]:
+    names = list(dict.fromkeys(named_rewards(run.as_written)))
+    constant = [trial for trial in run.trials.others if trial.is_whole and trial.is_constant]
+    if not names or [trial.name for trial in constant] != names or run.as_written.arguments.reward_model:
         return
     what = "no reward tells one completion from another, so every advantage is 0"
     severity = None
@@ -241,16 +239,16 @@ def _no_variance(facts: Facts) -> Iterator[Problem]:
     symptoms="reward rises and the answers get worse",
     cause="The reward scores garbage or wrong answers as high as the gold answer.",
 )
-def _gold_loses(facts: Facts) -> Iterator[Problem]:
-    for own in facts.trials.own:
+def _gold_loses(run: Run) -> Iterator[Problem]:
+    for own in run.trials.own:
         losing = sum(gold <= garbage for gold, garbage in own.scored)
         if losing:
             rows = f"{losing} of {len(own.scored)} rows"
             what = f"{own.reward.name} scores the gold no higher than garbage in {rows}"
             yield Problem(what, own.samples[0].where, _CHECK_GOLD)
-    for trial in facts.trials.others:
+    for trial in run.trials.others:
         if trial.margin and not trial.is_constant:
-            yield from _judged(trial, trial.margin, some_prefers_gold=facts.trials.some_prefers_gold)
+            yield from _judged(trial, trial.margin, some_prefers_gold=run.trials.some_prefers_gold)
 
 
 def _judged(trial: Trial, margin: probing.Margin, *, some_prefers_gold: bool) -> Iterator[Problem]:
@@ -272,8 +270,8 @@ def _judged(trial: Trial, margin: probing.Margin, *, some_prefers_gold: bool) ->
     symptoms="a right answer gets less than the full reward",
     cause="The gold answer, as it stands in the data, is not one that the reward takes for right.",
 )
-def _below_maximum(facts: Facts) -> Iterator[Problem]:
-    for own in facts.trials.own:
+def _below_maximum(run: Run) -> Iterator[Problem]:
+    for own in run.trials.own:
         if any(gold <= garbage for gold, garbage in own.scored):
             continue
         pairs = zip(own.samples, own.pairs, strict=False)

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
+from swift_grpo_ext.doctor.check.facts.run import Run
 from swift_grpo_ext.doctor.check.rules.table import grpo, option, rule
-from swift_grpo_ext.doctor.check.run import Run
 from swift_grpo_ext.findings import NOTE, Problem
 
 LARGEST_PLUGIN = 2**20  # bytes of a plugin file that is read

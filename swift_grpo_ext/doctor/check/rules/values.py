@@ -8,9 +8,9 @@ from contextlib import suppress
 import yaml
 
 from swift_grpo_ext import losses
-from swift_grpo_ext.doctor.check import host_table
+from swift_grpo_ext.doctor.check.facts.run import Run
+from swift_grpo_ext.doctor.check.host import table as host_table
 from swift_grpo_ext.doctor.check.rules.table import anywhere, grpo_anywhere, option, rule, variable
-from swift_grpo_ext.doctor.check.run import Run
 from swift_grpo_ext.doctor.plan.setting import USUAL_PIXELS
 from swift_grpo_ext.errors import NEAR, SwiftGrpoExtError, nearest
 from swift_grpo_ext.findings import ERROR, NOTE, WARNING, Problem
@@ -29,34 +29,21 @@ _FIXED = frozenset({"lr_scheduler_type", "eval_strategy", "report_to"})
 LOSSES = tuple(loss.name for loss in losses.LOSSES.values() if not loss.liger_only)
 
 
-_AT_LEAST_ONE = (
-    "num_generations",
-    "num_iterations",
-    "per_device_train_batch_size",
-    "per_device_eval_batch_size",
-    "gradient_accumulation_steps",
-    "max_completion_length",
-    "max_length",
-    "steps_per_generation",
-    "generation_batch_size",
-    "vllm_tensor_parallel_size",
-    "vllm_data_parallel_size",
-    "vllm_max_model_len",
-    "move_model_batches",
-    "lora_rank",
-)
-_BETWEEN: dict[str, tuple[float, float]] = {
-    "temperature": (0, float("inf")),
-    "top_p": (0, 1),
-    "min_p": (0, 1),
-    "beta": (0, float("inf")),
+_ANY = float("inf")
+_COUNTS = """
+    num_generations num_iterations per_device_train_batch_size per_device_eval_batch_size
+    gradient_accumulation_steps max_completion_length max_length steps_per_generation generation_batch_size
+    vllm_tensor_parallel_size vllm_data_parallel_size vllm_max_model_len move_model_batches lora_rank
+    """
+# Least and most of an argument's value.
+_RANGES: dict[str, tuple[float, float]] = {
+    **dict.fromkeys(_COUNTS.split(), (1, _ANY)),
+    **dict.fromkeys(("temperature", "beta", "epsilon", "epsilon_high"), (0, _ANY)),
+    **dict.fromkeys(("top_p", "min_p", "warmup_ratio", "split_dataset_ratio"), (0, 1)),
     "vllm_gpu_memory_utilization": (0.01, 1),
-    "warmup_ratio": (0, 1),
-    "split_dataset_ratio": (0, 1),
     "lora_dropout": (0, 0.99),
-    "epsilon": (0, float("inf")),
-    "epsilon_high": (0, float("inf")),
-    "num_train_epochs": (1e-06, float("inf")),
+    "num_train_epochs": (1e-06, _ANY),
+    "top_k": (-1, _ANY),
 }
 # Arguments whose value ms-swift looks up in a table of its own.
 _LOOKED_UP = (
@@ -94,18 +81,14 @@ _JSON = (
 )
 def _range(run: Run) -> Iterator[Problem]:
     args = run.arguments
-    for name in filter(args.is_known, _AT_LEAST_ONE):
+    for name in filter(args.is_known, _RANGES):
         value = args.get(name)
-        if isinstance(value, int) and value < 1:
-            yield option(name, f"{name} is {value}, at least 1", 1)
-    for name, (low, high) in _BETWEEN.items():
-        value = args.get(name) if args.is_known(name) else None
+        low, high = _RANGES[name]
         if isinstance(value, (int, float)) and not low <= value <= high:
-            wanted = f"at least {low:g}" if high == float("inf") else f"between {low:g} and {high:g}"
+            wanted = f"at least {low:g}" if high == _ANY else f"between {low:g} and {high:g}"
             yield option(name, f"{name} is {value:g}, not {wanted}", f"{min(max(value, low), high):g}")
-    top_k = args.top_k
-    if isinstance(top_k, int) and ((top_k == 0 and args.use_vllm) or top_k < -1):
-        yield option("top_k", f"top_k is {top_k}", -1)
+    if args.is_known("top_k") and args.top_k == 0 and args.use_vllm:
+        yield option("top_k", "top_k is 0, which vLLM does not take", -1)
 
 
 @rule(

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from swift_grpo_ext.defects import DEFECTS
+from swift_grpo_ext.doctor.check.facts.run import Run, Server
 from swift_grpo_ext.doctor.check.rules.table import (
     anywhere,
     divisors,
@@ -12,12 +13,9 @@ from swift_grpo_ext.doctor.check.rules.table import (
     option,
     rule,
     variable,
-    where_no_row_is_seen,
 )
-from swift_grpo_ext.doctor.check.run import Run
-from swift_grpo_ext.doctor.check.unknown import decided
-from swift_grpo_ext.doctor.plan.setting import USUAL_PIXELS
-from swift_grpo_ext.findings import ERROR, NOTE, WARNING, Problem
+from swift_grpo_ext.doctor.plan.arithmetic import rounded_up
+from swift_grpo_ext.findings import ERROR, WARNING, Problem
 
 
 @rule(
@@ -66,7 +64,7 @@ def _vllm_family(run: Run) -> Iterator[Problem]:
 def _tensor_parallel(run: Run) -> Iterator[Problem]:
     args = run.arguments
     size = args.vllm_tensor_parallel_size
-    if not (args.use_vllm and args.vllm_mode == "colocate") or size < 1:
+    if not run.colocates or size < 1:
         return
     valid = divisors(run.ranks_per_node)
     what = ""
@@ -102,7 +100,7 @@ def _model_len(run: Run) -> Iterator[Problem]:
     if limit <= args.max_completion_length + prompt:
         holds = f"an image of up to {prompt} tokens and " if prompt else "the prompt beside "
         what = f"{limit} tokens do not hold {holds}a completion of {args.max_completion_length}, which is cut"
-        needed = -(-(args.max_completion_length + prompt + 256) // 256) * 256
+        needed = rounded_up(args.max_completion_length + prompt + 256)
         yield option("vllm_max_model_len", what, f"{needed}{', or lower MAX_PIXELS' if prompt else ''}")
 
 
@@ -110,29 +108,12 @@ def _image_tokens(run: Run) -> int:
     return run.shape.vision.tokens(run.max_pixels) if run.shape and run.shape.vision else 0
 
 
-@rule(
-    "pixels-not-limited",
-    NOTE,
-    symptoms="The decoder prompt (length ...) is longer than the maximum model length, on some rows only",
-    cause="Without MAX_PIXELS an image takes as many tokens as its size asks for.",
-    reports="https://github.com/modelscope/ms-swift/issues/3592",
-    scope=where_no_row_is_seen,
-)
-def _unlimited(run: Run) -> Iterator[Problem]:
-    limit = _engine_limit(run)
-    image = _image_tokens(run)
-    room = (limit or 0) - run.arguments.max_completion_length
-    if limit and not run.limits_pixels and 0 < room <= image:
-        what = f"an image may take {image} tokens, the engine leaves {room} for the prompt"
-        yield variable("MAX_PIXELS", what, f"{USUAL_PIXELS}, or less")
-
-
 def _engine_limit(run: Run) -> int | None:
     """vllm_max_model_len of the engine, colocated or of the server that the same script starts."""
-    if not run.arguments.use_vllm or run.arguments.vllm_mode != "server":
-        return run.arguments.vllm_max_model_len if run.arguments.use_vllm else None
-    value = run.servers[0].value("vllm_max_model_len") if run.servers else ""
-    return int(value) if value.isdecimal() else None
+    if run.own_server:
+        return run.own_server.arguments.vllm_max_model_len
+    is_colocated = run.arguments.use_vllm and run.arguments.vllm_mode != "server"
+    return run.arguments.vllm_max_model_len if is_colocated else None
 
 
 @rule(
@@ -147,19 +128,22 @@ def _engine_limit(run: Run) -> int | None:
     scope=anywhere,
 )
 def _server_pixels(run: Run) -> Iterator[Problem]:
-    if not run.servers or not run.arguments.use_vllm:
+    server = run.own_server
+    if server is None:
         return
-    server = run.servers[0]
     for name in ("MAX_PIXELS", "MIN_PIXELS", "IMAGE_MAX_TOKEN_NUM"):
-        of_trainer = run.environ.get(name)
-        of_server = server.environ.get(name)
-        if name == "MAX_PIXELS":
-            of_trainer = of_trainer or (str(run.arguments.max_pixels) if run.arguments.max_pixels else None)
-            of_server = of_server or server.value("max_pixels") or None
+        of_trainer, of_server = (_pixels(side, name) for side in (run, server))
         if of_trainer != of_server:
             trainer = f"{of_trainer or 'unset'} for the trainer"
             what = f"{name} is {trainer} and {of_server or 'unset'} for swift rollout"
             yield variable(name, what, f"{of_trainer or of_server}, before both commands")
+
+
+def _pixels(side: Run | Server, name: str) -> str | None:
+    """What the trainer or its server takes a limit of pixels from: a variable, or ``--max_pixels``."""
+    value = side.environ.get(name)
+    option_value = side.arguments.max_pixels if name == "MAX_PIXELS" else None
+    return value or (str(option_value) if option_value else None)
 
 
 @rule(
@@ -178,7 +162,7 @@ def _vllm_adapter(run: Run) -> Iterator[Problem]:
     if args.lora_rank > (args.vllm_max_lora_rank or 16):
         what = f"rank {args.lora_rank} exceeds vLLM's {args.vllm_max_lora_rank}"
         yield option("vllm_max_lora_rank", what, args.lora_rank)
-    if decided(args.freeze_vit) is False or decided(args.freeze_aligner) is False:
+    if run.trains_vision:
         what = "vLLM loads no adapter of the vision tower or aligner, so rollouts would not be the policy's"
         fix = "--vllm_enable_lora false, or --freeze_vit true --freeze_aligner true"
         yield Problem(what, "--vllm_enable_lora true", fix)
@@ -192,9 +176,7 @@ def _vllm_adapter(run: Run) -> Iterator[Problem]:
     defect=DEFECTS["F32"],
 )
 def _stale_features(run: Run) -> Iterator[Problem]:
-    args = run.arguments
-    trained = decided(args.freeze_vit) is False or decided(args.freeze_aligner) is False
-    if args.use_vllm and trained and is_harmed(run, "F32"):
+    if run.arguments.use_vllm and run.trains_vision and is_harmed(run, "F32"):
         what = (
             f"vLLM {run.versions['vllm']} keeps image features over a weight sync, and the tower is trained"
         )

@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 
 from swift_grpo_ext.defects import DEFECTS
-from swift_grpo_ext.doctor.check.rules.table import OUR_PLUGIN, deepspeed, is_harmed, option, rule
-from swift_grpo_ext.doctor.check.run import Run
+from swift_grpo_ext.doctor.check.facts.run import Run
+from swift_grpo_ext.doctor.check.rules.table import OUR_PLUGIN, deepspeed, option, refused, rule
 from swift_grpo_ext.doctor.check.unknown import decided
 from swift_grpo_ext.findings import ERROR, WARNING, Problem
 
@@ -83,10 +83,7 @@ def _ds_overlap_comm(run: Run) -> Iterator[Problem]:
     scope=deepspeed,
 )
 def _ds_zero0_bf16(run: Run) -> Iterator[Problem]:
-    in_bf16 = run.arguments.torch_dtype in (None, "bfloat16")
-    if run.stage == 0 and in_bf16 and is_harmed(run, "B11"):
-        what = f"ZeRO-0 with bf16 on DeepSpeed {run.versions['deepspeed']} divides gradients by 65536"
-        yield Problem(what, "zero_optimization.stage", DEFECTS["B11"].fix)
+    return refused(run, "B11", bf16=run.arguments.torch_dtype in (None, "bfloat16"))
 
 
 @rule(
@@ -141,7 +138,7 @@ def _ds_quantized(run: Run) -> Iterator[Problem]:
 def _ds_hpz_second_model(run: Run) -> Iterator[Problem]:
     args = run.arguments
     second = (run.full and args.beta) or args.reward_model or args.teacher_model
-    if _has_hpz(run) and second and not run.heals("hpz-second-model"):
+    if _has_hpz(run) and second and not run.is_patched("hpz-second-model"):
         what = "hpZ cannot load a second model (reference, reward or teacher)"
         yield Problem(what, _HPZ_PLACE, DEFECTS["hpz-second-model"].fix)
 
@@ -260,10 +257,4 @@ def _ds_offload_param_alone(run: Run) -> Iterator[Problem]:
     scope=deepspeed,
 )
 def _ds_zero2_offload_drops_gradients(run: Run) -> Iterator[Problem]:
-    offloads = run.stage in (1, 2) and run.offloads("offload_optimizer")
-    if offloads and run.accumulation > 1 and is_harmed(run, "B1"):
-        what = (
-            f"of {run.accumulation} micro-batches only the first and the last count "
-            f"(ZeRO-{run.stage} with optimizer offload on DeepSpeed {run.versions['deepspeed']})"
-        )
-        yield Problem(what, "zero_optimization.offload_optimizer", DEFECTS["B1"].fix)
+    return refused(run, "B1")

@@ -1,7 +1,8 @@
 """Run as a child process, which imports ms-swift: what its argument classes take and refuse.
 
 A question is a line of stdin, its answer a line of stdout, both JSON: ``{}`` asks for `table`, ``{"kind",
-"values", "unknown"}`` for `refusals`. Without network and GPU; no model is loaded and no file written.
+"values", "unknown", "ranks"}`` for `refusals`. Without network and GPU; no model is loaded and no file is
+written.
 """
 
 import argparse
@@ -23,6 +24,7 @@ from typing import Any
 from unittest.mock import MagicMock
 
 MEGATRON = "MegatronRLHFArguments"
+_SIZES = "swift.megatron.arguments.megatron_args"
 KINDS = ("RLHFArguments", "RolloutArguments", MEGATRON)
 # What megatron's argument classes import and this machine may lack. They only name things of it.
 _OF_MEGATRON = (
@@ -45,6 +47,8 @@ _ARGUMENTS = (
     *("/swift/arguments/", "/swift/megatron/arguments/"),
     *("/swift/trainers/arguments.py", "/swift/rlhf_trainers/args_mixin.py"),
 )
+# transformers checks last: what it says behind a refusal of ms-swift may only follow from that.
+_ARGUMENTS_OF_TRANSFORMERS = ("/transformers/training_args.py", "/transformers/utils/generic.py")
 _REFUSALS = (ValueError, NotImplementedError, AssertionError)
 
 
@@ -69,6 +73,8 @@ def argument_class(kind: str) -> type:
         package.__path__ = [str(Path(swift.__path__[0]) / "megatron")]
         sys.modules["swift.megatron"] = package
     made: type = getattr(import_module("swift.megatron.arguments.rlhf_args"), kind)
+    # Megatron's own start needs a GPU on each rank; ms-swift's arithmetic of batches comes behind it.
+    import_module(_SIZES).initialize_megatron = _not_asked  # type: ignore[attr-defined]
     return made
 
 
@@ -91,7 +97,8 @@ class _Recorder:
             except _NotKnownHereError:
                 pass  # nothing is said of it: check names the values that are not known
             except _REFUSALS as error:
-                if _is_of_the_arguments(error):
+                places = _ARGUMENTS if self.refused else _ARGUMENTS + _ARGUMENTS_OF_TRANSFORMERS
+                if _is_raised_in(places, error):
                     self.refused.append((_message(error), self.last_read))
             except Exception as error:  # of a model or a package that is not here: nothing is said then
                 traceback.print_exception(error)
@@ -112,17 +119,24 @@ class _Recorder:
         return read
 
 
-def refusals(kind: str, values: dict[str, Any], unknown: list[str]) -> dict[str, Any]:
+def refusals(kind: str, values: dict[str, Any], unknown: list[str], ranks: int) -> dict[str, Any]:
     """What the class raises for these arguments.
 
-    ``unknown`` names arguments whose value is not known; a check that reads one is left. Returns ``refused``:
-    pairs of a message and the given argument that was read last before it.
+    ``unknown`` names arguments whose value is not known; a check that reads one is left. ``ranks`` is the
+    number of training processes, 0 if it is not known. Returns ``refused``: pairs of a message and the given
+    argument that was read last before it.
     """
+    import torch.distributed as dist
+    from torch.testing._internal.distributed.fake_pg import FakeStore
+
     base = argument_class(kind)
     recorder = _Recorder(values, frozenset(unknown))
     own: dict[str, Any] = dict.fromkeys(_OF_THIS_MACHINE, _not_asked)
     own |= {"_init_model_info": _without_model, "model_info": None, "model_meta": None}
     own["__getattribute__"] = recorder.reader()
+    if kind == MEGATRON and ranks:
+        own["world_size"] = ranks
+        del own["_init_generation_batch_params"]
     checks = [
         (owner, name, check)
         for owner in base.__mro__
@@ -131,15 +145,22 @@ def refusals(kind: str, values: dict[str, Any], unknown: list[str]) -> dict[str,
         and name.startswith(_CHECKS)
         and isinstance(check, FunctionType)
     ]
-    # Megatron's own start needs its package and a GPU; the rest of the checks come before it.
-    skipped = {"skip_megatron_init": True} if hasattr(base, "skip_megatron_init") else {}
+    # Megatron's own start needs its package and a GPU, and so does bf16 as transformers checks it.
+    without_gpu = {"skip_megatron_init": True} if kind == MEGATRON else {"use_cpu": True}
     try:
+        if kind == MEGATRON and ranks:
+            sizes = import_module(_SIZES).MegatronArguments._init_distributed
+            dist.init_process_group("fake", rank=0, world_size=ranks, store=FakeStore())
         for owner, name, check in checks:
             setattr(owner, name, own.get(name) or recorder.recorded(check))
-        type(base.__name__, (base,), own)(**{"output_dir": "output", **skipped, **values})
+        arguments = type(base.__name__, (base,), own)(**{"output_dir": "output", **values, **without_gpu})
+        if kind == MEGATRON and ranks:
+            recorder.recorded(sizes)(arguments)
     finally:
         for owner, name, check in checks:
             setattr(owner, name, check)
+        if dist.is_initialized():
+            dist.destroy_process_group()
     return {"refused": list(dict.fromkeys(recorder.refused))}
 
 
@@ -162,25 +183,24 @@ def _message(error: BaseException) -> str:
     return " ".join(f"{type(error).__name__}: {str(error) or line}".split())
 
 
-def _is_of_the_arguments(error: BaseException) -> bool:
-    """Whether ms-swift's argument classes raise it themselves, not a package or a file that they need."""
-    place = Path(traceback.extract_tb(error.__traceback__)[-1].filename).as_posix()
-    return any(part in place for part in _ARGUMENTS)
+def _is_raised_in(places: tuple[str, ...], error: BaseException) -> bool:
+    """Whether argument classes raise it themselves, not a package or a file that they need."""
+    raised_in = Path(traceback.extract_tb(error.__traceback__)[-1].filename).as_posix()
+    return any(place in raised_in for place in places)
 
 
 def table() -> dict[str, Any]:
-    """What ms-swift's parser takes, the names that it knows, and types of model by their architecture."""
+    """What ms-swift's parser takes, and the names that it knows."""
     from swift.utils.utils import _patch_get_type_hints
     from transformers import HfArgumentParser
 
     options: dict[str, list[Any]] = {}
     names = {name: sorted(str(known) for known in read()) for name, read in _NAMES.items()}
-    architectures = _architectures()
     for kind in KINDS:
         with _patch_get_type_hints():
             actions = HfArgumentParser([argument_class(kind)])._actions
         options[kind] = [_option(action) for action in actions if action.dest != "help"]
-    return {"options": options, "names": names, "architectures": architectures}
+    return {"options": options, "names": names}
 
 
 def _option(action: argparse.Action) -> list[Any]:
@@ -191,27 +211,6 @@ def _option(action: argparse.Action) -> list[Any]:
     kind = "store_false" if isinstance(action, argparse._StoreFalseAction) else kind
     default = getattr(action.default, "value", action.default)
     return [list(action.option_strings), kind, action.nargs, choices, default, action.const]
-
-
-def _architectures() -> dict[str, list[str]]:
-    """Types of model by the architecture that a checkpoint's config.json names."""
-    from swift.model import MODEL_MAPPING
-
-    types: dict[str, list[str]] = {}
-    for name, meta in MODEL_MAPPING.items():
-        for architecture in meta.architectures or ():
-            types.setdefault(architecture, []).append(name)
-    return types
-
-
-def _models() -> Iterable[str]:
-    """Names of folders that say the type of model where the architecture does not."""
-    from swift.model import MODEL_MAPPING
-
-    several = {name for types in _architectures().values() if len(types) > 1 for name in types}
-    groups = [group for name in several for group in MODEL_MAPPING[name].model_groups]
-    ids = [(model.ms_model_id, model.hf_model_id) for group in groups for model in group.models]
-    return {str(name).rsplit("/", 1)[-1].lower() for pair in ids for name in pair if name}
 
 
 def _registry(module: str, path: str, *more: str) -> Callable[[], Iterable[str]]:
@@ -234,7 +233,6 @@ _NAMES: dict[str, Callable[[], Iterable[str]]] = {
     "report_to": _registry("transformers.integrations", "INTEGRATION_TO_CALLBACK", "all", "none"),
     "attn_impl": _registry("transformers", "AttentionInterface._global_mapping", "eager", "flash_attn"),
     "tuner_type": lambda: import_module("swift.arguments.base_args.base_args").get_supported_tuners(),
-    "model": _models,
     "reward_funcs": _registry("swift.rewards", "orms"),
 }
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any
 
-from swift_grpo_ext.doctor.check import host_table
-from swift_grpo_ext.doctor.check.arguments import Arguments
+from swift_grpo_ext.doctor.check.facts.run import Run
+from swift_grpo_ext.doctor.check.host import table as host_table
 from swift_grpo_ext.errors import SwiftGrpoExtError
-from swift_grpo_ext.findings import Finding, Problem, RuleTable, Severity, not_known_here
+from swift_grpo_ext.findings import Finding, NotKnownError, Problem, RuleTable, Severity, not_known_here
 
 Answers = dict[str, list[tuple[str, str]]]
 """What the child says to one question: ``refused``."""
@@ -37,6 +37,8 @@ _CURES = {
     "does not require a ref_model": "leave --ref_model out: with LoRA it is the model without its adapter",
     "FSDP2 is not compatible": "keep --fsdp or --deepspeed",
     "set the quant_bits": "--quant_bits 4",
+    "At most one of fp16 and bf16": "--bf16 true alone",
+    "load_best_model_at_end": "--save_steps a multiple of --eval_steps, both by the same strategy",
 }
 
 host_rules: RuleTable[Answer] = RuleTable()
@@ -58,6 +60,9 @@ host_rules: RuleTable[Answer] = RuleTable()
         'The "packing" feature requires a flash attention implementation.',
         "CPO/ORPO or LoRA training does not require a ref_model to be passed in.",
         "ValueError: FSDP2 is not compatible with DeepSpeed.",
+        "ValueError: At most one of fp16 and bf16 can be True, but not both",
+        "--load_best_model_at_end requires the saving steps to be a multiple of the evaluation steps",
+        "--load_best_model_at_end requires the save and eval strategy to match",
         "ValueError: cached_dataset is not supported for GRPO.",
         "ValueError: `warmup_ratio` and `warmup_steps` cannot be set at the same time.",
         "Streaming and lazy_tokenize are incompatible.",
@@ -71,6 +76,10 @@ host_rules: RuleTable[Answer] = RuleTable()
         "ValueError: sdar_loss_coef>0 ...",
         "ValueError: ... is not supported for Megatron GRPO right now",
         "AssertionError: use_vllm must be True for Megatron GRPO",
+        "global batch size (...) is not divisible by micro batch size (...) times data parallel size (...)",
+        "num_rollout_prompt (...) = generation_batch_size (...) // num_generations (...) must be divisible "
+        "by dp_size",
+        "Per-device rollout prompt count (...) must be divisible by micro_batch_size (...)",
     ),
     cause="ms-swift's own checks of its arguments, before any model is loaded.",
 )
@@ -83,7 +92,7 @@ def _refuses(answer: Answer) -> Iterator[Problem]:
         yield Problem(f"ms-swift refuses it: {message[:300]}", f"--{name}" if name else "", fix)
 
 
-def refusals(runs: Sequence[Arguments], others: Sequence[Finding]) -> list[Finding]:
+def refusals(runs: Sequence[Run], others: Sequence[Finding]) -> list[Finding]:
     """What ms-swift refuses of some runs, without what the others say of an argument; kept in the cache."""
     questions = list(map(question, runs))
     digest = sha256(json.dumps(questions, sort_keys=True, default=str).encode()).hexdigest()
@@ -109,8 +118,9 @@ def _is_about(message: str, name: str, options: set[str]) -> bool:
     return name in options or not options.isdisjoint(re.findall(r"\w+", message))
 
 
-def question(arguments: Arguments) -> dict[str, Any]:
-    """What `host_child` is asked: the values that are given, and the names of those that are not known."""
+def question(run: Run) -> dict[str, Any]:
+    """What `host.child` is asked: the values that are given, the names of those that are not known, ranks."""
+    arguments = run.arguments
     names = sorted({*host_table.defaults(arguments.kind), *arguments.given})
     unknown = [name for name in names if not arguments.is_known(name)]
     given = arguments.given.intersection(arguments.values) - {*unknown, "system"}  # it may be a file's name
@@ -118,4 +128,13 @@ def question(arguments: Arguments) -> dict[str, Any]:
         "kind": arguments.kind,
         "values": {name: arguments.values[name] for name in sorted(given)},
         "unknown": unknown,
+        "ranks": _ranks(run),
     }
+
+
+def _ranks(run: Run) -> int:
+    """Training processes; 0 if their number is not known."""
+    try:
+        return run.ranks
+    except NotKnownError:
+        return 0

@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from swift_grpo_ext.deepspeed import presets
-from swift_grpo_ext.doctor.check import host_table
+from swift_grpo_ext.doctor.check.host import table as host_table
 from swift_grpo_ext.errors import SwiftGrpoExtError
 from swift_grpo_ext.findings import NotKnownError
+from swift_grpo_ext.rewards.reading.json_text import Json
 
 EXACT = "SWIFT_GRPO_EXT_PREFLIGHT=only before the command that starts it checks exactly what runs"
 CONFIG_SUFFIXES = (".yaml", ".yml", ".json")
@@ -17,9 +18,7 @@ Row = dict[str, Any]
 HOST_PRESETS = ("zero0", "zero1", "zero2", "zero3", "zero2_offload", "zero3_offload")
 
 
-def deepspeed(
-    value: str, find: Callable[[str], Path | None], *, may_be_made: bool
-) -> dict[str, object] | str:
+def deepspeed(value: str, find: Callable[[str], Path | None], *, may_be_made: bool) -> dict[str, Json] | str:
     """The configuration, or a sentence that says why it cannot be read.
 
     Raises:

@@ -9,19 +9,31 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from swift_grpo_ext.doctor.check import environment, files, host_table
-from swift_grpo_ext.doctor.check.arguments import Arguments
-from swift_grpo_ext.doctor.check.launch import Command, Launch
-from swift_grpo_ext.doctor.check.unknown import PLUGIN, decided
+from swift_grpo_ext.doctor.check.facts import environment, files, rewards, rows
+from swift_grpo_ext.doctor.check.facts.arguments import Arguments, parse
+from swift_grpo_ext.doctor.check.host import table as host_table
+from swift_grpo_ext.doctor.check.launch.commands import Command, Launch
+from swift_grpo_ext.doctor.check.unknown import PLUGIN, Unknown, Word, decided, written
 from swift_grpo_ext.doctor.plan.catalogue import find_config, shape_by_config
 from swift_grpo_ext.doctor.plan.setting import MOST_PIXELS, ModelShape
 from swift_grpo_ext.errors import SwiftGrpoExtError
 from swift_grpo_ext.findings import NotKnownError
 from swift_grpo_ext.models.families import VisionFamily, family_of
+from swift_grpo_ext.rewards.reading.json_text import Json
 from swift_grpo_ext.settings import PREFIX, Settings, load_settings
+from swift_grpo_ext.versions import PackageFact, package_facts
 
+LOCAL = ("127.0.0.1", "localhost", "0.0.0.0")
 _HPZ = "zero_hpz_partition_size"
 _FILES_OF_OURS = re.compile(r"all\.py$|ext_\w+\.py$")
+
+
+@dataclass(frozen=True)
+class Server:
+    """A ``swift rollout`` command beside the run."""
+
+    arguments: Arguments  # its arguments
+    environ: Mapping[str, Any]  # the variables that it sees: text, or Unknown
 
 
 @dataclass(frozen=True)
@@ -34,12 +46,12 @@ class Run:
     versions: Mapping[str, str | None] = field(default_factory=dict)
     gpu_memory: float = 0  # GiB of one GPU; 0 if unknown
     cpu_memory: float = 0  # GiB of one machine; 0 if unknown
-    device: str = ""  # name of the GPU; empty if unknown
     launch: Launch = field(default_factory=Launch)  # the script that it stands in
     command: Command = field(default_factory=lambda: Command(()))  # its place in the script
     # what relative paths may be relative to: where it is started, and for a script its own folder;
     # none where that is not known
     folders: tuple[Path, ...] = (Path("."),)
+    row_limit: int = 32  # rows of each dataset that are looked at; 0 for none
 
     def find(self, name: str) -> Path | None:
         """The file or folder of that name, if it is there.
@@ -73,6 +85,11 @@ class Run:
     def megatron(self) -> bool:
         """It is ``megatron rlhf``, for which few of the rules hold."""
         return self.arguments.kind == host_table.MEGATRON
+
+    @cached_property
+    def packages(self) -> list[PackageFact]:
+        """The packages that this one needs, each with what is wrong with its release."""
+        return package_facts()
 
     @property
     def ranks_per_node(self) -> int:
@@ -112,10 +129,31 @@ class Run:
         """Plugin files as the command line names them."""
         return [*(self.arguments.external_plugins or []), *(self.arguments.custom_register_path or [])]
 
-    @property
-    def servers(self) -> list[Command]:
+    @cached_property
+    def servers(self) -> list[Server]:
         """The ``swift rollout`` commands of its script."""
-        return self.launch.all("rollout")
+        commands = self.launch.all("rollout")
+        return [Server(parse(_of_server(own), "RolloutArguments"), own.environ) for own in commands]
+
+    @property
+    def colocates(self) -> bool:
+        """vLLM shares the trainer's GPUs."""
+        return bool(self.arguments.use_vllm and self.arguments.vllm_mode == "colocate")
+
+    @property
+    def trains_vision(self) -> bool:
+        """The vision tower or the aligner is trained."""
+        frozen = (self.arguments.freeze_vit, self.arguments.freeze_aligner)
+        return any(decided(part) is False for part in frozen)
+
+    @property
+    def own_server(self) -> Server | None:
+        """The rollout server that it asks, if its own script starts it on this machine."""
+        args = self.arguments
+        if not self.servers or not args.use_vllm or args.vllm_mode != "server":
+            return None
+        is_here = all(host in LOCAL for host in args.vllm_server_host or [])
+        return self.servers[0] if is_here else None
 
     @cached_property
     def parts(self) -> frozenset[str]:
@@ -128,7 +166,7 @@ class Run:
         """Some plugin is not ours: it may register any name."""
         return any(file != PLUGIN and not _FILES_OF_OURS.match(Path(file).name) for file in self.plugins)
 
-    def heals(self, patch_id: str) -> bool:
+    def is_patched(self, patch_id: str) -> bool:
         """Whether a patch of ours will be in place."""
         return "compat" in self.parts and environment.applies(patch_id, self.versions, self.environ)
 
@@ -180,15 +218,15 @@ class Run:
         return model_shape(self.model)
 
     @cached_property
-    def facts(self) -> VisionFamily | None:
-        """Facts of the model's family; None for one that is not described."""
+    def family(self) -> VisionFamily | None:
+        """The model's family; None for one that is not described."""
         with suppress(SwiftGrpoExtError):
             config = find_config(self.model) or {}
             return family_of(str(config.get("model_type") or self.arguments.model_type or ""))
         return None
 
     @cached_property
-    def deepspeed(self) -> dict[str, object] | str | None:
+    def deepspeed(self) -> dict[str, Json] | str | None:
         """The DeepSpeed configuration; a string says why it cannot be read."""
         value = self.arguments.deepspeed
         if not value:
@@ -202,7 +240,7 @@ class Run:
         return config
 
     @property
-    def zero(self) -> dict[str, object]:
+    def zero(self) -> dict[str, Json]:
         """The ZeRO block of the DeepSpeed configuration; empty without one, or with one that is no table."""
         return _table(self.deepspeed.get("zero_optimization")) if isinstance(self.deepspeed, dict) else {}
 
@@ -216,6 +254,24 @@ class Run:
         """Whether ``offload_optimizer`` or ``offload_param`` is kept outside the GPU."""
         return _table(self.zero.get(block)).get("device", "none") != "none"
 
+    @cached_property
+    def data(self) -> rows.Data:
+        """The first rows of its datasets, read at the first question.
+
+        Raises:
+            NotKnownError: where they are is not known.
+        """
+        return rows.read(self.as_written, self.row_limit)
+
+    @cached_property
+    def trials(self) -> rewards.Trials:
+        """What became of its rewards on rows of the training data, tried at the first question.
+
+        Raises:
+            NotKnownError: which rewards there are, or where the rows are, is not known.
+        """
+        return rewards.tried(self.as_written, self.data.training)
+
     @property
     def limits_pixels(self) -> bool:
         """The launch says how large an image may be."""
@@ -228,6 +284,13 @@ class Run:
         return min((limit for limit in limits if limit), default=MOST_PIXELS)
 
 
+def _of_server(command: Command) -> list[Word]:
+    """A server's arguments; what stands in a file of its own is not read."""
+    first, *others = command.arguments or ("",)
+    is_file = written(first).endswith(files.CONFIG_SUFFIXES)
+    return [Unknown(written(first), many=True) if is_file else first, *others]
+
+
 def model_shape(name: str) -> ModelShape | None:
     """Sizes of a model; None where no configuration is at hand."""
     with suppress(SwiftGrpoExtError):
@@ -236,7 +299,7 @@ def model_shape(name: str) -> ModelShape | None:
     return None
 
 
-def _table(value: object) -> dict[str, object]:
+def _table(value: Json) -> dict[str, Json]:
     return value if isinstance(value, dict) else {}
 
 

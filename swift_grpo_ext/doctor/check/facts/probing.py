@@ -13,8 +13,9 @@ from statistics import fmean
 from types import SimpleNamespace
 from typing import Any
 
-from swift_grpo_ext.doctor.check.files import Row
-from swift_grpo_ext.doctor.check.rows import Sample
+from swift_grpo_ext.doctor.check.facts.files import Row
+from swift_grpo_ext.doctor.check.facts.rows import Sample
+from swift_grpo_ext.rewards.reading.json_text import Json
 from swift_grpo_ext.rewards.runtime.pool import Answer, Pool
 
 LIMIT = 15.0
@@ -194,7 +195,7 @@ def _wrong(column: str, right: str, samples: Sequence[Sample]) -> str:
     return next((text for text in others if text != right), _WRONG)
 
 
-def _text(value: object) -> str:
+def _text(value: Json) -> str:
     """A gold value as a model would write it, without tags of its own."""
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
     if "<answer>" in text and "</answer>" in text:

@@ -54,6 +54,12 @@ class Environ(Mapping[str, Any]):
         return len(self._values)
 
 
+def devices(environ: Mapping[str, str]) -> list[str]:
+    """Visible GPUs by number; empty if it is not said, or not in numbers."""
+    names = [name.strip() for name in environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name.strip()]
+    return names if all(name.isdecimal() for name in names) else []
+
+
 def parts_of(files: Sequence[str], environ: Mapping[str, str]) -> frozenset[str]:
     """Parts that these plugin files turn on, without those in ``SWIFT_GRPO_EXT_DISABLE``."""
     return frozenset[str]().union(*map(_parts, files)) - _disabled(environ)

@@ -15,12 +15,12 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from swift_grpo_ext.doctor.check.host_child import MEGATRON as MEGATRON
+from swift_grpo_ext.doctor.check.host.child import MEGATRON as MEGATRON
 from swift_grpo_ext.errors import SwiftGrpoExtError
 from swift_grpo_ext.folders import write_whole
 from swift_grpo_ext.versions import installed_version
 
-_FORM = 4  # of the table; a table of another form is made again
+_FORM = 7  # of the table; a table of another form is made again
 _OF = ("ms-swift", "transformers", "trl", "peft")
 _LIMIT = 300  # seconds for the child, of which ten to thirty are ms-swift's import
 
@@ -52,7 +52,7 @@ def cached(path: Path) -> Any:
 
 
 def ask(questions: list[dict[str, Any]], limit: float = _LIMIT) -> list[Any]:
-    """What a child process, which imports ms-swift, answers to questions of `host_child`.
+    """What a child process, which imports ms-swift, answers to questions of `host.child`.
 
     Raises:
         SwiftGrpoExtError: it fails, or takes longer than ``limit`` seconds.
@@ -74,7 +74,7 @@ def ask(questions: list[dict[str, Any]], limit: float = _LIMIT) -> list[Any]:
 
 
 # -P: a folder called swift in the current one is not ms-swift.
-CHILD = (sys.executable, "-P", "-m", "swift_grpo_ext.doctor.check.host_child")
+CHILD = (sys.executable, "-P", "-m", "swift_grpo_ext.doctor.check.host.child")
 # Variables of a rank, and of preflight within one.
 _OF_A_RUN = frozenset(("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "SWIFT_GRPO_EXT_PREFLIGHT"))
 
@@ -87,7 +87,7 @@ def child_environ() -> dict[str, str]:
 
 @lru_cache(maxsize=1)
 def table() -> dict[str, Any]:
-    """The table of the installed releases: ``options`` by kind, ``names`` by argument, ``architectures``.
+    """The table of the installed releases: ``options`` by kind, ``names`` by argument.
 
     Raises:
         SwiftGrpoExtError: ms-swift cannot be imported.

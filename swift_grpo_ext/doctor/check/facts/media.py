@@ -1,5 +1,7 @@
 """Images, videos and audio of a row, looked for where ms-swift looks for them."""
 
+from __future__ import annotations
+
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,11 +9,11 @@ from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from swift_grpo_ext.doctor.check.files import Row
-from swift_grpo_ext.doctor.check.run import Run
+from swift_grpo_ext.doctor.check.facts.files import Row
 from swift_grpo_ext.errors import DatasetRowError
 
 if TYPE_CHECKING:
+    from swift_grpo_ext.doctor.check.facts.run import Run
     from swift_grpo_ext.models.images import ImageSource
 
 TAGS = {"images": "<image>", "videos": "<video>", "audios": "<audio>"}
@@ -22,7 +24,7 @@ _NOT_LOCAL = ("http:", "https:", "data:", "oss:", "s3:")
 class Medium:
     """An image, a video or a sound of a row."""
 
-    entry: "ImageSource"  # with an absolute path, where it lies here
+    entry: ImageSource  # with an absolute path, where it lies here
     fault: str = ""  # what is wrong with it
     fix: str = ""
     pixels: int | None = None  # of an image that was opened
@@ -39,11 +41,11 @@ def media_of(run: Run, row: Row, folder: Path) -> Media:
     }
 
 
-def _listed(given: Any) -> list["ImageSource"]:
+def _listed(given: Any) -> list[ImageSource]:
     return given if isinstance(given, list) else [given] if given else []
 
 
-def _medium(run: Run, entry: "ImageSource", folder: Path, *, opens: bool) -> Medium:
+def _medium(run: Run, entry: ImageSource, folder: Path, *, opens: bool) -> Medium:
     own = isinstance(entry, dict) and entry.get("bytes") is not None
     name = entry.get("path") if isinstance(entry, dict) else entry
     if not own:
@@ -63,7 +65,7 @@ def _medium(run: Run, entry: "ImageSource", folder: Path, *, opens: bool) -> Med
         return Medium(entry, f"{error.what}: {error.where}", error.fix)
 
 
-def _pixels(source: "ImageSource") -> int:
+def _pixels(source: ImageSource) -> int:
     """Pixels of an image as it is stored.
 
     Raises:

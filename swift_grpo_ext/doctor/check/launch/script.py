@@ -11,9 +11,9 @@ from dataclasses import replace
 
 from tree_sitter import Node
 
-from swift_grpo_ext.doctor.check import launch
-from swift_grpo_ext.doctor.check.launch import Command, Cut, Launch
-from swift_grpo_ext.doctor.check.shell import Variables, parsed, text_of
+from swift_grpo_ext.doctor.check.launch import commands
+from swift_grpo_ext.doctor.check.launch.commands import Command, Cut, Launch
+from swift_grpo_ext.doctor.check.launch.shell import Variables, parsed, text_of
 from swift_grpo_ext.doctor.check.unknown import Unknown, Word, joined, written
 
 _NAME = re.compile(r"[A-Za-z_]\w*")
@@ -98,8 +98,7 @@ class _Reader:
             case "declaration_command":
                 self._declare(node)
             case "unset_command":
-                for child in node.named_children:
-                    self.variables.values.pop(text_of(child), None)
+                self.variables.unset(map(text_of, node.named_children))
             case "function_definition":
                 self._not_followed(node, "a function")
                 self._forget(_SETS.findall(text_of(node)))
@@ -134,7 +133,7 @@ class _Reader:
 
     def _not_followed(self, node: Node, place: str, text: str = "") -> None:
         """A `swift rlhf` command that stands where it is not read."""
-        if launch.INNER.search(text or text_of(node)):
+        if commands.INNER.search(text or text_of(node)):
             self.launch.not_followed.append(f"{place} (line {node.start_point.row + 1})")
 
     def _redirected(self, node: Node) -> None:
@@ -227,7 +226,7 @@ class _Reader:
         """Follow a command by its words and the variables before it."""
         texts = list(map(written, words))
         name = os.path.basename(texts[0])
-        swift = launch.split_at_swift(words)
+        swift = commands.split_at_swift(words)
         if _OPTION.match(texts[0]):
             self._continue(node, words)
         elif swift is not None:
@@ -243,7 +242,7 @@ class _Reader:
         elif name in ("read", "mapfile", "readarray", "getopts", "printf"):
             self._forget(filter(_NAME.fullmatch, texts[1:]))
         else:
-            other = launch.script_of(texts)
+            other = commands.script_of(texts)
             if other:
                 self.launch.not_followed.append(f"{other} (line {node.start_point.row + 1})")
             self.launch.makes_files |= name not in _WRITE_NOTHING
@@ -255,13 +254,13 @@ class _Reader:
         if self.previous is not None:
             last = self.launch.commands[-1]
             self.launch.commands[-1] = replace(last, words=(*last.words, *words))
-            self.launch.cuts.append(launch.cut_between(self.previous, node))
+            self.launch.cuts.append(commands.cut_between(self.previous, node))
             self.previous = node
 
     def _swift(self, node: Node, started: list[Word], rest: list[Word], own: dict[str, Word]) -> None:
         """A command of ms-swift."""
-        programs = launch.names(started)
-        if programs & launch.ELSEWHERE:
+        programs = commands.names(started)
+        if programs & commands.ELSEWHERE:
             self._not_followed(node, "another machine or container")
             return
         values = self.variables.values
@@ -270,14 +269,14 @@ class _Reader:
                 names = re.findall(r"\$\{?([A-Za-z_]\w*)", text_of(child))
                 self.launch.literal += [name for name in names if name in values]
         seen = {name: value for name, value in values.items() if name in self.exported}
-        environ = {**seen, **own, **launch.variables(started)}
+        environ = {**seen, **own, **commands.variables(started)}
         more = [Unknown(name, many=True) for name in sorted(programs & {"xargs", "parallel"})]
         self.launch.commands.append(
             Command(
                 ("megatron" if "megatron" in programs else "swift", *rest, *more),
                 environ,
                 unexported=frozenset(values) - frozenset(environ),
-                waits=_waits(node) and not programs & launch.DETACHED,
+                waits=_waits(node) and not programs & commands.DETACHED,
                 folder=self.folder,
                 complete=self.variables.complete,
                 makes_files=self.launch.makes_files,

@@ -1,5 +1,7 @@
 """The first rows of each local dataset: as they stand, as ms-swift loads them, and through the template."""
 
+from __future__ import annotations
+
 import json
 import logging
 import os
@@ -8,13 +10,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from swift_grpo_ext.doctor.check.environment import environment
-from swift_grpo_ext.doctor.check.files import Row, drawn, rows_of
-from swift_grpo_ext.doctor.check.media import TAGS, Media, media_of
-from swift_grpo_ext.doctor.check.run import Run
+from swift_grpo_ext.doctor.check.facts.environment import environment
+from swift_grpo_ext.doctor.check.facts.files import Row, drawn, rows_of
+from swift_grpo_ext.doctor.check.facts.media import TAGS, Media, media_of
 from swift_grpo_ext.errors import SwiftGrpoExtError
+
+if TYPE_CHECKING:
+    from swift_grpo_ext.doctor.check.facts.run import Run
 
 _FILES = (".jsonl", ".json", ".csv", ".parquet", ".txt", ".arrow")
 

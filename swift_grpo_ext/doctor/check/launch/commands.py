@@ -60,15 +60,6 @@ class Command:
         """The words after the subcommand."""
         return self.words[2:]
 
-    def value(self, name: str) -> Any:
-        """What an option is given, text or `Unknown`; empty if it is not there."""
-        for index, word in enumerate(self.arguments):
-            flag, _, value = written(word).partition("=")
-            if flag.startswith("--") and flag.lstrip("-").replace("-", "_") == name:
-                given = Unknown(value) if value and isinstance(word, Unknown) else value
-                return given or next(iter(self.arguments[index + 1 : index + 2]), "")
-        return ""
-
 
 @dataclass(frozen=True)
 class Cut:

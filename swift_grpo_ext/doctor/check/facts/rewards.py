@@ -1,12 +1,14 @@
 """Each reward tried on right, wrong and empty answers to the first rows of the data."""
 
+from __future__ import annotations
+
 import time
 from dataclasses import dataclass, replace
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
-from swift_grpo_ext.doctor.check import host_table, probing
-from swift_grpo_ext.doctor.check.rows import Sample
-from swift_grpo_ext.doctor.check.run import Run
+from swift_grpo_ext.doctor.check.facts import probing
+from swift_grpo_ext.doctor.check.facts.rows import Sample
+from swift_grpo_ext.doctor.check.host import table as host_table
 from swift_grpo_ext.doctor.check.unknown import PLUGIN
 from swift_grpo_ext.errors import SettingsError, SwiftGrpoExtError
 from swift_grpo_ext.rewards import catalogue
@@ -14,6 +16,9 @@ from swift_grpo_ext.rewards.contract import Reward, Unscorable
 from swift_grpo_ext.rewards.gold.columns import gold_completion, gold_from
 from swift_grpo_ext.rewards.offline.scoring import with_image_sizes
 from swift_grpo_ext.rewards.runtime.rules import SETTING, load_table
+
+if TYPE_CHECKING:
+    from swift_grpo_ext.doctor.check.facts.run import Run
 
 _BUDGET = 35.0  # seconds for all rewards together; what is left after that is named and not run
 _ROWS = 4

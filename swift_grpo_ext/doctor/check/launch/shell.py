@@ -4,7 +4,7 @@ Known are quotes, plain variables and their defaults, and arrays. What else the 
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 
 import tree_sitter_bash
@@ -44,6 +44,11 @@ class Variables:
         self.values: dict[str, Word] = dict(environ)
         self.arrays: dict[str, list[Word]] = {}
         self.complete = True  # a name without a value is set nowhere
+
+    def unset(self, names: Iterable[str]) -> None:
+        """Forget variables, as ``unset`` does."""
+        for name in names:
+            self.values.pop(name, None)
 
     def words(self, node: Node) -> list[Word]:
         """The words that a node becomes in a command."""

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from swift_grpo_ext.doctor.check import host_table
+from swift_grpo_ext.doctor.check.host import table as host_table
 from swift_grpo_ext.doctor.check.unknown import Unknown, Word, written
 from swift_grpo_ext.errors import NEAR, nearest
 from swift_grpo_ext.findings import Problem

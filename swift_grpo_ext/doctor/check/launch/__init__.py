@@ -1,0 +1,1 @@
+"""What a launch starts: its script is read, nothing of it is run."""
