@@ -1,15 +1,21 @@
-"""LoRA of Megatron: its first log-probs against transformers, and from one adapter on two ranks against one."""
+"""LoRA of Megatron: from one adapter against transformers, and on two ranks against one."""
+
+import shutil
 
 import pytest
+from safetensors.torch import load_file, save_file
 
 from tests.megatron.comparing import (
+    GRADIENT,
     LOG_PROBS,
     assert_equal,
+    gradient_differences,
     log_prob_difference,
 )
-from tests.megatron.runs import train_megatron, train_transformers
-from tests.megatron.table import LORA, TENSOR
+from tests.megatron.runs import Order, train_all, train_megatron, train_transformers
+from tests.megatron.table import LORA, OURS, TENSOR
 from tests.megatron.test_faults import both
+from tests.megatron.test_trainer import shares
 
 pytestmark = [pytest.mark.lane, pytest.mark.timeout(900)]
 
@@ -18,6 +24,73 @@ pytestmark = [pytest.mark.lane, pytest.mark.timeout(900)]
 def fresh(python, tiny, four_rows, tmp_path_factory):
     """A run on one rank that begins with a new adapter, and saves it."""
     return train_megatron(python, tiny("qwen2_5_vl"), four_rows, tmp_path_factory.mktemp("fresh"), **LORA)
+
+
+# Megatron's fused layers have one first factor where transformers have two or three; this one is the same in both.
+ATTENTION = {**LORA, "target_modules": "linear_proj"}
+FUSED = {"q_proj": "qkv", "k_proj": "qkv", "v_proj": "qkv", "gate_proj": "gate_up", "up_proj": "gate_up"}
+
+
+def by_both(python, model, rows, folder, **arguments):
+    """From one adapter: ms-swift's Megatron trainer and ours, and the transformers trainer."""
+    orders = [
+        Order(model, rows, folder / "stock", arguments),
+        Order(model, rows, folder / "ours", {**arguments, "external_plugins": [OURS]}),
+    ]
+    arguments = {
+        **arguments,
+        "target_modules": None,
+        "adapters": renamed(arguments["adapters"], folder / "renamed"),
+    }
+    return *train_all(python, orders), train_transformers(model, rows, folder / "transformers", **arguments)
+
+
+def renamed(adapter, folder):
+    """The adapter by the names of modules: mcore-bridge writes those of the checkpoint, which PEFT passes over (M9)."""
+    shutil.copytree(adapter, folder)
+    file = folder / "adapter_model.safetensors"
+    weights = load_file(file).items()
+    save_file(
+        {name.replace(".model.layers.", ".model.language_model.layers."): weight for name, weight in weights},
+        file,
+    )
+    return folder
+
+
+def test_a_layer_that_both_have_trains_as_with_transformers(python, tiny, four_rows, tmp_path):
+    model = tiny("qwen2_5_vl")
+    fresh = train_megatron(python, model, four_rows, tmp_path / "fresh", **ATTENTION)
+    again = {**ATTENTION, "adapters": fresh.folder / "checkpoint-3"}
+    stock, ours, other = by_both(python, model, four_rows, tmp_path, **again)
+    assert {name.split(".")[3] for name in other.gradients[0]} == {"o_proj"}
+    assert_equal(stock, other)
+    assert_equal(ours, other)
+    assert shares(ours)
+
+
+def test_fused_layers_begin_as_with_transformers(fresh, python, tiny, four_rows, tmp_path):
+    """The gradient of a fused first factor is the sum of those of transformers' factors."""
+    again = {**LORA, "adapters": fresh.folder / "checkpoint-3"}
+    stock, ours, other = by_both(python, tiny("qwen2_5_vl"), four_rows, tmp_path, **again)
+    assert shares(ours)
+    for run in (stock, ours):
+        assert log_prob_difference(run.samples[0], other.samples[0]) <= LOG_PROBS
+        assert abs(run.logs[0]["loss"] - other.logs[0]["loss"]) <= 1e-6
+        apart = gradient_differences(fused(run.gradients[0], copies=True), fused(other.gradients[0]))
+        assert max(apart.values()) <= GRADIENT
+
+
+def fused(gradients, copies=False):
+    """First factors of layers that Megatron fuses as one: their sum, or any of its copies."""
+    made = {}
+    for name, gradient in gradients.items():
+        layer = name.split(".")[3]
+        if ".lora_A." in name and layer in FUSED:
+            name = name.replace(layer, FUSED[layer])
+            if name in made:
+                gradient = gradient if copies else made[name] + gradient
+        made[name] = gradient
+    return made
 
 
 def test_the_first_log_probs_are_those_of_transformers(fresh, tiny, four_rows, tmp_path):
