@@ -95,7 +95,7 @@ test-triton: $(READY) $(ENVS)/triton/.ready  ## kernels that a GPU runs, under T
 MS_SWIFT ?= $(CURDIR)/.swift_grpo_ext/ms-swift
 test-treepo: $(READY) $(ENVS)/megatron/.ready $(MS_SWIFT)/examples  ## ms-swift's own tree search, which no wheel has (MS_SWIFT=a checkout, else it is cloned)
 	MS_SWIFT=$(MS_SWIFT) $(BIN)/python upstream/verify treepo-example
-	MS_SWIFT=$(MS_SWIFT) $(BIN)/python -m pytest -m lane tests/trainer/test_treepo.py
+	MS_SWIFT=$(MS_SWIFT) $(BIN)/python -m pytest -s -m lane tests/trainer/test_treepo.py
 
 $(MS_SWIFT)/examples:
 	git clone --quiet --depth 1 --branch v4.5.2 https://github.com/modelscope/ms-swift $(MS_SWIFT)

@@ -15,9 +15,9 @@ from swift_grpo_ext.errors import SwiftGrpoExtError
 os.environ.update(testing.cpu_environment(), OMP_NUM_THREADS="1", HF_HUB_DISABLE_PROGRESS_BARS="1")
 
 from examples.agent import scheduler
-from examples.agent.sheets import Sheets, sheets_dataset
-from examples.quickstart.setting import SIZES
-from examples.quickstart.training import EVALUATION, TRAINING, run_host
+from examples.agent.sheets import sheets_dataset
+from examples.quickstart.setting import SIZES, Setting
+from examples.quickstart.training import train_grpo, warm_start
 from swift_grpo_ext.plugin_files import plugin_file
 
 SFT = {
@@ -26,7 +26,6 @@ SFT = {
     "learning_rate": 2e-3,
     "logging_steps": 5,
     "loss_scale": "default",  # both turns are learned
-    "max_length": 512,
 }
 # Eight prompts of eight trajectories a step.
 GRPO = {
@@ -40,45 +39,21 @@ GRPO = {
     "reward_funcs": "ext_numeric",  # of the answer after the last turn
     "multi_turn_scheduler": "corners",
     "max_turns": 2,
+    "external_plugins": [plugin_file(), Path(scheduler.__file__)],
+    "eval_on_start": True,
 }
 
 
 def train(output: Path, seed: int) -> None:
     """Warm start on dialogues, then GRPO on questions alone."""
+    setting = Setting("qwen2_5_vl", "Qwen2.5-VL", seed=seed, sft=SFT, grpo=GRPO)
     output.mkdir(parents=True, exist_ok=True)
-    model = testing.tiny_checkpoint("qwen2_5_vl", output / "random", seed=seed, **SIZES)
+    model = testing.tiny_checkpoint(setting.family, output / "random", seed=seed, **SIZES)
     sheets = sheets_dataset(output / "sheets", seed=seed)
     print("warm start on dialogues of two turns: swift sft", flush=True)
-    warm = _warm_start(model, sheets, output / "sft", seed)
+    warm = warm_start(setting, model, sheets.dialogues, output)
     print("\nGRPO with --multi_turn_scheduler corners: swift rlhf", flush=True)
-    arguments = testing.grpo_arguments(
-        warm,
-        sheets.train,
-        output / "grpo",
-        **{**TRAINING, **EVALUATION, **GRPO},
-        external_plugins=[plugin_file(), Path(scheduler.__file__)],
-        val_dataset=sheets.test,
-        eval_on_start=True,
-        seed=seed,
-    )
-    run_host("rlhf", arguments, output / "grpo", ("reward", "held-out"))
-
-
-def _warm_start(model: Path, sheets: Sheets, output: Path, seed: int) -> Path:
-    arguments = testing.command_line(
-        {
-            "model": model,
-            **testing.host_types(model),
-            "dataset": sheets.dialogues,
-            "output_dir": output,
-            "external_plugins": plugin_file(),
-            **testing.CPU_ARGUMENTS,
-            **TRAINING,
-            **SFT,
-            "seed": seed,
-        }
-    )
-    return run_host("sft", arguments, output, ("loss", "token_acc"))
+    train_grpo(setting, warm, sheets.questions, output)
 
 
 def main() -> int:

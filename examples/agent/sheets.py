@@ -19,11 +19,10 @@ UNREADABLE = 6  # pixels of the whole sheet that are left of it there
 
 @dataclass(frozen=True)
 class Sheets:
-    """JSONL files: dialogues to learn the form from, questions to train on, and held-out ones."""
+    """JSONL files: training sheets as dialogues, to learn the form from, and the questions of all sheets."""
 
     dialogues: Path
-    train: Path
-    test: Path
+    questions: testing.Digits
 
 
 def sheets_dataset(folder: Path, *, train: int = 1200, test: int = 240, seed: int = 0) -> Sheets:
@@ -47,8 +46,10 @@ def sheets_dataset(folder: Path, *, train: int = 1200, test: int = 240, seed: in
     }
     return Sheets(
         dialogues=_write(folder / "dialogues.jsonl", rows["train"]),
-        train=_write(folder / "train.jsonl", questions["train"]),
-        test=_write(folder / "test.jsonl", questions["test"]),
+        questions=testing.Digits(
+            train=_write(folder / "train.jsonl", questions["train"]),
+            test=_write(folder / "test.jsonl", questions["test"]),
+        ),
     )
 
 

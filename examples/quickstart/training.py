@@ -27,7 +27,7 @@ TRAINING: dict[str, Any] = {
 }
 
 # The best checkpoint is saved when it is found, and kept beside the last one.
-EVALUATION: dict[str, Any] = {
+_EVALUATION: dict[str, Any] = {
     "eval_strategy": "steps",
     "eval_steps": 50,
     "per_device_eval_batch_size": 360,
@@ -55,7 +55,7 @@ def warm_start(setting: Setting, model: Path, dataset: Path, output: Path) -> Pa
             **setting.sft,
         }
     )
-    return run_host("sft", arguments, output / "sft", ("loss", "token_acc"))
+    return _run("sft", arguments, output / "sft", ("loss", "token_acc"))
 
 
 def train_grpo(setting: Setting, model: Path, digits: testing.Digits, output: Path) -> Path:
@@ -69,23 +69,15 @@ def train_grpo(setting: Setting, model: Path, digits: testing.Digits, output: Pa
         digits.train,
         output / "grpo",
         **TRAINING,
-        **EVALUATION,
+        **_EVALUATION,
         val_dataset=digits.test,
         seed=setting.seed,
         **setting.grpo,
     )
-    return run_host("rlhf", arguments, output / "grpo", ("reward", "held-out"))
+    return _run("rlhf", arguments, output / "grpo", ("reward", "held-out"))
 
 
-def run_host(subcommand: str, arguments: Sequence[str], output: Path, figures: Sequence[str]) -> Path:
-    """Run the host with about twenty lines of its figures on the screen, and all of them in a log.
-
-    Returns:
-        The last checkpoint folder.
-
-    Raises:
-        OutputFolderError: The run left no checkpoint.
-    """
+def _run(subcommand: str, arguments: Sequence[str], output: Path, figures: Sequence[str]) -> Path:
     output.mkdir(parents=True, exist_ok=True)
     log = output / "log.txt"
     print(f"      full log: {log}", flush=True)

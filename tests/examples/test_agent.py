@@ -36,7 +36,7 @@ def answered(row, text):
 
 @pytest.mark.parametrize("corner", CORNERS)
 def test_a_named_corner_is_shown_in_full_size(corner, sheets):
-    row = testing.read_jsonl(sheets.train)[0]
+    row = testing.read_jsonl(sheets.questions.train)[0]
     turn = answered(row, f"{corner}\n")
     assert turn["infer_request"].messages[-1] == {"role": "user", "content": LOOK}
     assert turn["response_token_ids"] == [7, 8]
@@ -50,7 +50,7 @@ def test_a_named_corner_is_shown_in_full_size(corner, sheets):
 
 @pytest.mark.parametrize("text", ["E", "", "AB", "the upper left"])
 def test_a_corner_that_is_none_shows_nothing(text, sheets):
-    row = testing.read_jsonl(sheets.test)[0]
+    row = testing.read_jsonl(sheets.questions.test)[0]
     turn = answered(row, text)
     assert turn["infer_request"].messages[-1]["content"] == NOWHERE
     assert turn["rollout_infos"]["images"] == row["images"]
@@ -58,7 +58,7 @@ def test_a_corner_that_is_none_shows_nothing(text, sheets):
 
 def test_dialogues_say_what_questions_ask(sheets):
     dialogues = testing.read_jsonl(sheets.dialogues)
-    questions = testing.read_jsonl(sheets.train)
+    questions = testing.read_jsonl(sheets.questions.train)
     assert len(dialogues) == len(questions) == 6
     for dialogue, question in zip(dialogues, questions, strict=True):
         assert question["messages"] == dialogue["messages"][:1]

@@ -7,7 +7,6 @@ import pytest
 import transformers
 from safetensors.torch import load_file
 
-from swift_grpo_ext.trainer import one_pass
 from tests.group.stars import stars_of
 from tests.trainer import liger_stand_in
 from tests.trainer.runs import STOCK, figures, told
@@ -49,16 +48,9 @@ def weights(output):
     ],
     ids=["grpo, cut by groups", "bnpo", "two iterations"],
 )
-def test_the_loss_is_over_our_pass(tiny_qwen, digits, tmp_path, liger, overrides, cut, monkeypatch):
+def test_the_loss_is_over_our_pass(tiny_qwen, digits, tmp_path, liger, overrides, cut, packs):
     overrides = {**SAVED, **liger, **overrides}
     stock = figures(tiny_qwen, digits.train, tmp_path / "stock", STOCK, **overrides)
-    whole, packs = one_pass.packed_scores, []
-
-    def packed(model, head, inputs, pack, query):
-        packs.append(pack)
-        return whole(model, head, inputs, pack, query)
-
-    monkeypatch.setattr(one_pass, "packed_scores", packed)
     with told() as messages:
         ours = figures(tiny_qwen, digits.train, tmp_path / "ours", **overrides)
     assert any(cut in message for message in messages)

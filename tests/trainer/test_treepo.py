@@ -19,7 +19,6 @@ from swift.rlhf_trainers import GRPOTrainer as HostGRPOTrainer
 
 from swift_grpo_ext import testing
 from swift_grpo_ext.testing.families import TINY
-from swift_grpo_ext.trainer import one_pass
 from tests.conftest import built_once
 from tests.trainer.runs import STOCK
 from tests.trainer.runs import figures_in_double as figures
@@ -72,18 +71,10 @@ def search(monkeypatch, tmp_path):
 
 
 @pytest.mark.parametrize("family", ["qwen2_5_vl", "qwen3_5", "llama"])
-def test_a_search_trains_as_its_rows_do(family, search, monkeypatch, shared_folder, digits, tmp_path):
+def test_a_search_trains_as_its_rows_do(family, search, packs, shared_folder, digits, tmp_path):
     model = built_once(
         shared_folder / f"tiny_{family}", lambda folder: testing.tiny_checkpoint(family, folder)
     )
-    packs = []
-    whole = one_pass.packed_scores
-
-    def scores(model, head, inputs, pack, query):
-        packs.append(pack)
-        return whole(model, head, inputs, pack, query)
-
-    monkeypatch.setattr(one_pass, "packed_scores", scores)
     options = {
         "max_steps": 2,
         "max_length": 2048,

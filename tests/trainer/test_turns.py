@@ -6,7 +6,6 @@ from swift.rlhf_trainers import GRPOTrainer as HostGRPOTrainer
 from swift_grpo_ext import testing
 from swift_grpo_ext.plugin_files import plugin_file
 from swift_grpo_ext.testing.families import TINY
-from swift_grpo_ext.trainer import one_pass
 from tests.conftest import built_once
 from tests.trainer import many_rows
 from tests.trainer.runs import REWARD, STOCK, mixed_rows
@@ -30,20 +29,15 @@ def rows(monkeypatch):
 
 
 @pytest.fixture
-def seen(monkeypatch):
+def seen(monkeypatch, packs):
     """Packs that models are given, and how often ms-swift computes a loss in chunks, or encodes images for them."""
-    seen = {"packs": [], "chunks": 0}
-    whole, chunked = one_pass.packed_scores, HostGRPOTrainer.get_chunked_inputs
-
-    def scores(model, head, inputs, pack, query):
-        seen["packs"].append(pack)
-        return whole(model, head, inputs, pack, query)
+    seen = {"packs": packs, "chunks": 0}
+    chunked = HostGRPOTrainer.get_chunked_inputs
 
     def chunk(*args, **kwargs):
         seen["chunks"] += 1
         return chunked(*args, **kwargs)
 
-    monkeypatch.setattr(one_pass, "packed_scores", scores)
     monkeypatch.setattr(HostGRPOTrainer, "get_chunked_inputs", chunk)
     return seen
 

@@ -95,7 +95,6 @@ _DOUBLE = re.compile(
 )
 
 
-# Before the first word: "- yes", "#### yes", "1. yes".
 # "- ": before the first word, as in "1. yes", "#### yes"
 _MARKS = re.compile(r"(?:[^\w.?!\d]{1,16}|\d{1,2}[.)]\s){0,4}")
 # "i think yes", "looks like no", "verdict: yes"
