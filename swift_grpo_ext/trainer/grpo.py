@@ -219,7 +219,9 @@ class GRPOTrainer(HostGRPOTrainer):
             self.rollout.expect(infer_requests)
             self.rollout.agree(infer_requests, request_config)
             infer = partial(super()._engine_infer, **options)
-            if not self.args.use_vllm or not self.passes.enabled.shared_prefill:
+            if not self.args.use_vllm:
+                return self.rollout.in_batches(infer_requests, request_config, infer)
+            if not self.passes.enabled.shared_prefill:
                 return infer(infer_requests, request_config)
             return self.rollout.ask(infer_requests, request_config, infer)
 

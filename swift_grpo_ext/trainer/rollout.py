@@ -29,6 +29,7 @@ from swift_grpo_ext.ms_swift.shared import (
     get_logger,
 )
 from swift_grpo_ext.swap import swapped
+from swift_grpo_ext.trainer.distributed import gathers_parameters
 from swift_grpo_ext.trainer.host import Host
 from swift_grpo_ext.trainer.samples import (
     Rewards,
@@ -99,6 +100,23 @@ class Rollout:
         with nullcontext() if server else seeds_apart(host.engine, size):
             return one_by_one(infer(requests[::size], replace(config, n=size)), size)
 
+    def in_batches(
+        self, requests: Sequence[RolloutInferRequest], config: RequestConfig, infer: Infer
+    ) -> list[RolloutOutput]:
+        """Answers of transformers' engine: all requests as one batch, or prompt after prompt.
+
+        The latter where images of several sizes do not stack, as those of Mistral 3 and LLaVA-OneVision.
+        """
+        host = self._host
+        if gathers_parameters(host):  # ranks would generate a different number of times, and wait for ever
+            return infer(requests, config)
+        with swapped(host.engine.template, "data_collator", _collating(host.engine.template.data_collator)):
+            try:
+                return infer(requests, config)
+            except _DoNotStackError:
+                runs = [list(equal) for _, equal in groupby(requests, key=lambda request: request.images)]
+        return [output for run in runs for output in infer(run, config)]
+
     def trainable(self, samples: list[VisionSample]) -> list[VisionSample]:
         """The samples with a token in every turn, and without tokens that the model would read an image for.
 
@@ -129,6 +147,20 @@ class Rollout:
 
     def _shares_engine(self) -> bool:
         return bool(self._host.vllm_mode == "colocate" and self._host.vllm_tensor_parallel_size > 1)
+
+
+class _DoNotStackError(Exception):
+    """Rows do not make a batch; raised before the model has been called."""
+
+
+def _collating(collate: Callable[..., Any]) -> Callable[..., Any]:
+    def collated(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return collate(*args, **kwargs)
+        except RuntimeError as error:
+            raise _DoNotStackError from error
+
+    return collated
 
 
 def check_media(sample: VisionSample) -> None:

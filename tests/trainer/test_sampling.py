@@ -4,10 +4,13 @@ import json
 from functools import partial
 
 import pytest
+from PIL import Image
 
 from swift_grpo_ext import testing
 from swift_grpo_ext.models.families import family_of
+from swift_grpo_ext.testing.families import TINY
 from swift_grpo_ext.trainer.grpo import GRPOTrainer
+from tests.conftest import built_once
 from tests.trainer.runs import STOCK, figures, told
 
 # The most likely token, always; temperature 0 would divide the logits by it.
@@ -114,3 +117,20 @@ def test_qwen3_vl_is_sampled_with_its_images_under_deepspeed(seen, digits, tmp_p
     under = rollouts(seen, checkpoint, digits.train, tmp_path / "under", switches, **options)
     assert under["tokens"] == without["tokens"]
     assert under["pixels"] >= without["pixels"] > 0
+
+
+@pytest.mark.parametrize("name", ["mistral3", "llava_onevision"])
+def test_prompts_whose_images_do_not_stack(name, shared_folder, tmp_path):
+    """ms-swift stops here: its engine makes one batch of all requests, and pixels of two sizes are none."""
+    model = built_once(shared_folder / f"tiny_{name}", lambda folder: testing.tiny_checkpoint(name, folder))
+    rows = []
+    for number, size in enumerate([(56, 56), (84, 112)]):
+        Image.new("RGB", size, (40 * number, 90, 200)).save(tmp_path / f"{number}.png")
+        messages = [{"role": "user", "content": f"<image>What is it, for number {number}?"}]
+        rows.append({"messages": messages, "images": [str(tmp_path / f"{number}.png")]})
+    data = tmp_path / "rows.jsonl"
+    data.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    logged = figures(
+        model, data, tmp_path / "run", **{"gradient_accumulation_steps": 2, "max_steps": 2, **TINY[name].host}
+    )
+    assert len(logged["loss"]) == 2
