@@ -61,6 +61,7 @@ from swift_grpo_ext.trainer.scoring import RewardFunctions, Scoring, names_of
 from swift_grpo_ext.trainer.streams import in_groups
 from swift_grpo_ext.watch.checkpoints import exit_status_of_saving, require_whole, saving
 from swift_grpo_ext.watch.guard import Guard
+from swift_grpo_ext.watch.watch import EvaluationLeft
 
 
 class GRPOTrainer(HostGRPOTrainer):
@@ -364,10 +365,19 @@ class GRPOTrainer(HostGRPOTrainer):
         with self.monitors.phase("evaluate"), self.held_out.evaluating():
             return super().evaluate(*args, **kwargs)
 
-    def _determine_best_metric(self, *args: Any, **kwargs: Any) -> bool:
-        if self.held_out.active and self.held_out.newest() is None:  # no row was scored, so nothing is best
+    def _evaluate(self, *args: Any, **kwargs: Any) -> dict[str, float]:
+        try:
+            return dict(super()._evaluate(*args, **kwargs))
+        except EvaluationLeft:
+            self._metrics["eval"].clear()
+            return {}
+
+    def _determine_best_metric(self, metrics: dict[str, float], *args: Any, **kwargs: Any) -> bool:
+        # It was left, or no row was scored.
+        if not metrics or (self.held_out.active and self.held_out.newest() is None):
             return False
-        return self.held_out.saved_if_best(super()._determine_best_metric(*args, **kwargs))
+        self.held_out.prefer_last(metrics)
+        return self.held_out.saved_if_best(super()._determine_best_metric(metrics, *args, **kwargs))
 
     def _save_checkpoint(self, *args: Any, **kwargs: Any) -> None:
         first = self.accelerator.is_main_process

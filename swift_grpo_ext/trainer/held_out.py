@@ -216,8 +216,7 @@ class HeldOut:
             if math.isfinite(score.low):
                 logged[f"{prefix}_low"] = [score.low]
                 logged[f"{prefix}_high"] = [score.high]
-        change = evaluation.change_since(before) if before else None
-        if change is not None:
+        if before and (change := evaluation.change_since(before)):
             logged[f"{TOTAL}_change"] = [change.mean]
 
     def _tell(self, evaluation: Evaluation, before: Evaluation | None) -> None:
@@ -231,8 +230,7 @@ class HeldOut:
             )
             return
         parts = [f"{metric} {score}"]
-        change = evaluation.change_since(before, metric) if before else None
-        if change is not None and before is not None:
+        if before and (change := evaluation.change_since(before, metric)):
             parts.append(
                 f"{change.mean:+.3g} ({change.low:+.3g} to {change.high:+.3g}) since step {before.step}"
             )
@@ -257,6 +255,12 @@ class HeldOut:
         return fmean(scores) if scores else None
 
     # The best checkpoint.
+
+    def prefer_last(self, metrics: Mapping[str, float]) -> None:
+        """Of equal evaluations the last is the best: let ms-swift forget one that this one equals."""
+        name = self._host.args.metric_for_best_model.removeprefix("eval_")
+        if self.active and metrics.get(f"eval_{name}") == self._host.state.best_metric:
+            self._host.state.best_metric = None
 
     def saved_if_best(self, is_best: bool) -> bool:
         """Have the best checkpoint saved, also at a step at which none would be; returns whether it is."""
@@ -283,10 +287,10 @@ class HeldOut:
         if best is None or not self._host.accelerator.is_main_process:
             return
         saved = self._host.state.best_model_checkpoint or "was not saved; --save_strategy steps"
-        score = best.interval(self._history.metric)
+        metric = self._history.metric
         logger.info(
             f"swift-grpo-ext [held-out] best checkpoint: {saved} (step {best.step}, held-out "
-            f"{self._history.metric} {score})"
+            f"{metric} {best.interval(metric)})"
         )
 
 
@@ -301,13 +305,9 @@ def random_numbers_kept() -> Iterator[None]:
     """What is drawn while this is open changes nothing of what is drawn afterwards."""
     of_python = random.getstate()
     of_numpy = numpy.random.get_state()
-    of_torch = torch.get_rng_state()
-    of_devices = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
     try:
-        yield
+        with torch.random.fork_rng(range(torch.cuda.device_count())):
+            yield
     finally:
         random.setstate(of_python)
         numpy.random.set_state(of_numpy)
-        torch.set_rng_state(of_torch)
-        if of_devices:
-            torch.cuda.set_rng_state_all(of_devices)

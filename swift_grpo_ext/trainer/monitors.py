@@ -212,8 +212,8 @@ class Monitors:
         dropped = norm is not None and math.isnan(norm)  # ms-swift's _fix_grad_norm_nan
         skipped = dropped or bool(host.accelerator.optimizer_step_was_skipped)
         if self.watch.end_step(host.state.global_step, norm, skipped):
-            host.control.should_training_stop = True
-            host.control.should_save = True
+            host.control.should_training_stop = host.control.should_save = True
+            host.control.should_evaluate = False
 
     @watches("bill")
     def _add_work(self, work: Counter[str] | None) -> None:

@@ -8,11 +8,13 @@ row is (https://en.wikipedia.org/wiki/Paired_difference_test).
 import json
 import math
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from statistics import NormalDist, fmean, median, stdev
-from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
 
 from swift_grpo_ext.errors import NEAR, OutputFolderError, nearest
 from swift_grpo_ext.watch.journal import read_jsonl
@@ -69,6 +71,9 @@ class Evaluation:
         if self.rows != before.rows:
             return None
         return interval(_differences([before], [self], reward), error_rate)
+
+
+_EVALUATION = TypeAdapter(Evaluation)
 
 
 def _differences(before: Sequence[Evaluation], after: Sequence[Evaluation], reward: str) -> list[float]:
@@ -153,8 +158,12 @@ class HeldOutHistory:
 
     @property
     def best(self) -> Evaluation | None:
-        """The comparable evaluation with the best mean, the first of equal ones; None before the first."""
-        return max(self._scored, key=self._height, default=None)
+        """The comparable evaluation with the best mean; None before the first.
+
+        The last of equal ones: over a few dozen rows means are often equal by chance, and the policy has been
+        trained for longer.
+        """
+        return max(reversed(self._scored), key=self._height, default=None)
 
     @property
     def _scored(self) -> list[Evaluation]:
@@ -246,12 +255,10 @@ class HeldOutHistory:
 
 def _clear_training_rise(since: Evaluation, now: Evaluation) -> float:
     """By how much the training reward has risen at least; 0 if it is not known."""
-    if since.training_reward is None or now.training_reward is None:
-        return 0.0
     if since.training_error is None or now.training_error is None:
         return 0.0
     error = math.hypot(since.training_error, now.training_error)
-    return now.training_reward - since.training_reward - _CLEAR_RISE * error
+    return (now.training_reward or 0.0) - (since.training_reward or 0.0) - _CLEAR_RISE * error
 
 
 def metric_of(typed: str, rewards: Collection[str]) -> str:
@@ -303,29 +310,9 @@ def read_evaluations(folder: Path) -> list[Evaluation]:
         return []
     history = HeldOutHistory()
     for record in records:
-        evaluation = _evaluation(record)
-        if evaluation is not None:
-            history.add(evaluation)
+        with suppress(ValidationError):  # a line of another form
+            history.add(_EVALUATION.validate_python(record))
     return history.evaluations
-
-
-def _evaluation(record: Mapping[str, Any]) -> Evaluation | None:
-    """An evaluation from its line; None for a line of another form."""
-    try:
-        scores = {
-            str(name): tuple(None if score is None else float(score) for score in column)
-            for name, column in record["scores"].items()
-        }
-        return Evaluation(
-            step=int(record["step"]),
-            scores=scores,
-            seconds=float(record["seconds"]),
-            rows=str(record["rows"]),
-            training_reward=record.get("training_reward"),
-            training_error=record.get("training_error"),
-        )
-    except (AttributeError, KeyError, TypeError, ValueError):
-        return None
 
 
 def rows_within(share: float, interval_seconds: float, row_seconds: float, rows: int, step: int = 1) -> int:

@@ -162,6 +162,7 @@ class Completed(Protocol):
 
     messages: Turns
     images: Sequence[object]
+    videos: Sequence[object]
     extra: Mapping[str, object]
 
 
@@ -173,12 +174,12 @@ def described(sample: Completed, dataset: Iterable[object] | None) -> str:
 
 
 def row_name(sample: Completed, dataset: Iterable[object] | None = None) -> str:
-    """What to call a row: its number in the dataset if it is found, its own id, and its image."""
+    """What to call a row: its number in the dataset if it is found, its own id, and its image or video."""
     number = row_number(dataset, sample.messages, sample.images, most=_ROWS_SEARCHED)
-    image = next((path for path in map(_path, sample.images or ()) if path), "")
+    shown = next(filter(None, map(_path, [*(sample.images or ()), *(sample.videos or ())])), "")
     name = "row" if number is None else f"row {number}"
     name += f" id {sample.extra['id']}" if "id" in sample.extra else ""
-    return f"{name} ({image})" if image else name
+    return f"{name} ({shown})" if shown else name
 
 
 def row_number(
@@ -215,6 +216,8 @@ def _held(image: object) -> object:
 
 
 def _path(image: object) -> str:
+    if isinstance(image, list):  # frames of a video
+        image = image[0]
     if isinstance(image, Mapping):
         return str(image.get("path") or "")
     return image if isinstance(image, str) and len(image) < 4096 else ""

@@ -62,31 +62,24 @@ def _figure(logs: Logs, *names: str) -> float | None:
     return next((float(value) for value in values if isinstance(value, (int, float))), None)
 
 
-def _reward(logs: Logs) -> str:
-    reward = _figure(logs, "reward")
-    spread = _figure(logs, "reward_std")
-    if reward is None:
-        return ""
-    return f"reward {reward:.3f}" + (f" ± {spread:.3f}" if spread is not None else "")
-
-
-def _plain(label: str, form: str, *names: str) -> Callable[[Logs], str]:
-    """A figure behind its label."""
+def _plain(form: str, *names: str) -> Callable[[Logs], str]:
+    """A figure, put into a form."""
 
     def text(logs: Logs) -> str:
         value = _figure(logs, *names)
-        return "" if value is None else f"{label} {value:{form}}"
+        return "" if value is None else form.format(value)
 
     return text
 
 
+def _reward(logs: Logs) -> str:
+    return _plain("reward {:.3f}", "reward")(logs) + _plain(" ± {:.3f}", "reward_std")(logs)
+
+
 def _distance(logs: Logs) -> str:
     """KL where there is a reference, else entropy."""
-    kl = _figure(logs, "kl", "watch/kl_to_start")
-    if kl is not None:
-        return f"kl {kl:.2g}"
-    entropy = _figure(logs, "entropy/mean", "watch/entropy")
-    return "" if entropy is None else f"entropy {entropy:.2f}"
+    kl = _plain("kl {:.2g}", "kl", "watch/kl_to_start")
+    return kl(logs) or _plain("entropy {:.2f}", "entropy/mean", "watch/entropy")(logs)
 
 
 def _clipped(logs: Logs) -> str:
@@ -94,23 +87,18 @@ def _clipped(logs: Logs) -> str:
     return "" if share is None else f"cut off {100 * share:.0f} %"
 
 
-def _seconds(logs: Logs) -> str:
-    seconds = _figure(logs, "step_time", "train_speed(s/it)")
-    return "" if seconds is None else f"{seconds:.1f} s"
-
-
 def _left(logs: Logs) -> str:
     left = logs.get("remaining_time")
-    return f"{left} left" if isinstance(left, str) else ""
+    return f"{left} left" if left else ""
 
 
 # In the order of the line, the most important first.
 _PARTS: tuple[Callable[[Logs], str], ...] = (
     _reward,
-    _plain("held-out", ".3f", "held_out"),
-    _plain("length", ".0f", "completions/mean_length"),
+    _plain("held-out {:.3f}", "held_out"),
+    _plain("length {:.0f}", "completions/mean_length"),
     _clipped,
     _distance,
-    _seconds,
+    _plain("{:.1f} s", "step_time", "train_speed(s/it)"),
     _left,
 )

@@ -29,6 +29,10 @@ from swift_grpo_ext.watch.watched import Tally, Watched, add_scalars, run_facts
 logger = get_logger()
 
 
+class EvaluationLeft(Exception):
+    """The run was asked to end while it evaluated."""
+
+
 class Watch(TrainerCallback):
     """One rank's monitors, as a callback of ms-swift. The first rank judges and speaks."""
 
@@ -138,6 +142,21 @@ class Watch(TrainerCallback):
             self._stop(step)
         return self._stopped_dead or total.asked_to_end > 0
 
+    def on_prediction_step(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: object
+    ) -> None:
+        """All ranks have answered a batch of an evaluation.
+
+        Raises:
+            EvaluationLeft: One of them was asked to end: the step before is saved, and the run ends.
+        """
+        mine = Tally(asked_to_end=len(self._end_request.reason))
+        if mine.over_ranks(args.device).asked_to_end and state.global_step:
+            self._stop(state.global_step)
+            control.should_save = control.should_training_stop = True
+            control.should_evaluate = False
+            raise EvaluationLeft
+
     def _stop(self, step: int) -> None:
         """The run was asked to end after this step, on this rank or another."""
         if step < self._trainer.state.max_steps:
@@ -188,11 +207,9 @@ class Watch(TrainerCallback):
             return
         step = self.monitor.step
         for finding in findings:
-            rule = finding.rule
-            level = finding.severity.value
-            text = finding.what
-            logger.warning(f"swift-grpo-ext [{rule}] at step {step}: {text}")
-            self.journal.add("verdict", step=step, id=rule, level=level, text=text)
+            logger.warning(f"swift-grpo-ext [{finding.rule}] at step {step}: {finding.what}")
+            facts = {"id": finding.rule, "level": finding.severity.value, "text": finding.what}
+            self.journal.add("verdict", step=step, **facts)
 
     def save(self, checkpoint: Path) -> None:
         """Keep in a checkpoint what a resumed run goes on with. Every rank calls it for itself."""

@@ -7,7 +7,7 @@ from swift.infer_engine import GRPOVllmEngine
 from swift.rlhf_trainers.rollout_mixin import RolloutTrainerMixin
 from vllm.model_executor.layers.rotary_embedding.mrope import MRotaryEmbedding
 
-from tests.trainer.faulty_requests import PICTURES, faulty_request
+from tests.trainer.faulty_requests import PICTURES, faulty_request, with_mixed_ids
 
 FAULT = os.environ.get("ENGINE_FAULT", "")
 infer = GRPOVllmEngine.infer
@@ -26,6 +26,13 @@ def asked(self, infer_requests, request_config=None, **kwargs):
     return infer(self, infer_requests, request_config, **kwargs)
 
 
+def mixed(self, infer_requests, request_config=None, **kwargs):
+    outputs = infer(self, infer_requests, request_config, **kwargs)
+    for output in outputs:
+        with_mixed_ids(output.response, self.config.image_token_id)
+    return outputs
+
+
 def with_time_alone(self, positions, *args, **kwargs):
     """Height and width of M-RoPE are those of time: the fault of a fused kernel (slime#2336)."""
     has_rows = positions.ndim == 2
@@ -41,7 +48,9 @@ if FAULT == "temperature":
     GRPOVllmEngine.infer = drawn_with(temperature=0.3)
 elif FAULT == "top_p":
     GRPOVllmEngine.infer = drawn_with(top_p=0.5)
-elif FAULT in ("system", "another question", "image lost", "image added", *PICTURES):
+elif FAULT == "ids mixed":
+    GRPOVllmEngine.infer = mixed
+elif FAULT in ("system", "another question", "image lost", "image added", "video times", *PICTURES):
     GRPOVllmEngine.infer = asked
 elif FAULT == "rows of M-RoPE":
     MRotaryEmbedding.forward_native = with_time_alone

@@ -63,6 +63,7 @@ def test_a_trained_tower_is_that_of_the_engine_after_a_sync(sharp_qwen, tmp_path
         ("another question", "in turn 3 (message 5, user): token"),
         ("image lost", "image 2 of the row was never seen by the engine, which had 1 in turn 3"),
         ("image added", "in turn 3 the engine saw image 4"),
+        ("ids mixed", "image 1 is one token in the engine and"),
     ],
 )
 def test_a_fault_of_a_later_turn_is_named(fault, words, tiny_qwen_stock, digits, tmp_path):

@@ -13,7 +13,7 @@ from swift.infer_engine import TransformersEngine
 
 from swift_grpo_ext.swap import swapped
 from swift_grpo_ext.trainer.engine.recorder import Recorder
-from tests.trainer.faulty_requests import faulty_request
+from tests.trainer.faulty_requests import faulty_request, with_mixed_ids
 
 infer = TransformersEngine.infer
 of_row = Recorder.of_row
@@ -107,7 +107,13 @@ def faulty(self, infer_requests, request_config=None, **kwargs):
     request_config = replace(request_config, **DRAWN.get(fault, {}))
     infer_requests = [faulty_request(request, fault) for request in infer_requests]
     with CONTEXTS.get(fault, lambda engine: nullcontext())(self):
-        return infer(self, infer_requests, request_config, **kwargs)
+        responses = infer(self, infer_requests, request_config, **kwargs)
+    for response in responses:
+        if fault == "mute":
+            response.prompt_token_ids = None
+        if fault == "ids mixed":
+            with_mixed_ids(response, self.model.config.image_token_id)
+    return responses
 
 
 TransformersEngine.infer = faulty

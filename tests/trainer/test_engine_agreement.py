@@ -150,9 +150,14 @@ def test_how_prompts_differ(engine, words):
 
 
 def test_two_images_that_are_resized_differently_differ_though_their_tokens_add_up():
-    rows = [[USER, *[IMAGE] * first, QUESTION, *[IMAGE] * (5 - first), ASSISTANT] for first in (2, 3)]
-    found = prompt_difference(rows[0], rows[1], {IMAGE}, decode)
+    first, second, third = ([USER, *[IMAGE] * n, QUESTION, *[IMAGE] * (5 - n), ASSISTANT] for n in (2, 3, 1))
+    found = prompt_difference(first, second, {IMAGE}, decode)
     assert "the engine has 2 image tokens for image 1, the trainer 3" in found
+    found = prompt_difference(third, first, {IMAGE}, decode)
+    assert "the engine has 1 image tokens for image 1, the trainer 2" in found, "image 2 is not as expanded"
+    half = [USER, IMAGE, QUESTION, *[IMAGE] * 3, ASSISTANT]
+    found = prompt_difference(half, first, {IMAGE}, decode)
+    assert "image 1 is one token in the engine and 2 in the trainer" in found
 
 
 @pytest.mark.parametrize(

@@ -101,10 +101,15 @@ def test_a_healthy_run_is_silent(overrides, tiny_qwen, digits, tmp_path, monkeyp
         assert words in bill["text"]
 
 
-def test_an_engine_without_log_probs_is_said_to_be_half_compared(tiny_qwen, digits, tmp_path, monkeypatch):
+@pytest.mark.parametrize("fault", ["silent", "mute, silent"])
+def test_what_an_engine_does_not_say_is_not_compared_and_that_is_said(
+    fault, tiny_qwen, digits, tmp_path, monkeypatch
+):
     with told() as messages:
-        found = run(tiny_qwen, digits, tmp_path, monkeypatch, "silent", max_steps=1)
+        found = run(tiny_qwen, digits, tmp_path, monkeypatch, fault, max_steps=1)
     assert found == []
+    prompts = [message for message in messages if "engine check: prompts not compared" in message]
+    assert len(prompts) == ("mute" in fault)
     (line,) = [message for message in messages if "engine check: log-probs" in message]
     assert line.endswith("(weights, LoRA, temperature, filters) not compared: the engine returns none")
 

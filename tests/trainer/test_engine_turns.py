@@ -179,6 +179,10 @@ def trained(tiny_qwen, digits, tmp_path, monkeypatch):
         ("another question", "in turn 3 (message 5, user): token"),
         ("image lost", "image 2 of the row was never seen by the engine, which had 1 in turn 3"),
         ("image added", "in turn 3 the engine saw image 4"),
+        (
+            "ids mixed",
+            "in turn 1 (messages 0 to 1, user): image 1 is one token in the engine and 4 in the trainer",
+        ),
     ],
 )
 def test_a_fault_of_a_later_turn_is_named(fault, words, trained):

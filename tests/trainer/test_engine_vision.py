@@ -1,6 +1,7 @@
 """An engine that reads images otherwise is told by what it does to them: positions, pixels, or its tower."""
 
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -71,6 +72,28 @@ def test_what_is_done_to_images_is_told_apart(
     assert found[0]["id"] == rule
     assert words in found[0]["text"]
     assert "row (" in found[0]["text"]
+
+
+@pytest.mark.parametrize("fault", ["", "video times"])
+def test_times_of_videos_are_those_that_are_trained_on(fault, digits, tmp_path, monkeypatch):
+    """The row says 4 frames a second; the engine that is at fault takes 8."""
+    paths = [json.loads(line)["images"][0] for line in digits.train.read_text().splitlines()[:16]]
+    asked = {"messages": [{"role": "user", "content": "<video>When?"}], "fps": 4}
+    asked["chat_template_kwargs"] = {"raw_fps": 4.0}
+    films = tmp_path / "films.jsonl"
+    films.write_text(
+        "".join(json.dumps({**asked, "videos": [paths[at : at + 4]]}) + "\n" for at in range(0, 16, 4))
+    )
+    model = testing.tiny_checkpoint("qwen3_vl", tmp_path / "model")
+    types = {"model_type": "qwen3_vl", "template": "qwen3_vl"}
+    rows = SimpleNamespace(train=films)
+    found = run(model, rows, tmp_path / "run", monkeypatch, fault, **types, **FIRST)
+    if not fault:
+        assert found == []
+        return
+    assert found[0]["id"] == "engine-prompt"
+    assert "the times of a video's frames differ" in found[0]["text"]
+    assert ".png)" in found[0]["text"], "the row has the name of its first frame"
 
 
 def test_filters_and_channels_change_pictures():

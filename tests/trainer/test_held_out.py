@@ -38,7 +38,8 @@ def logged(output):
 
 def test_each_row_is_scored_once_and_greedily(tiny_qwen, digits, rows, tmp_path):
     with told() as messages:
-        figures(tiny_qwen, digits.train, tmp_path, ALL_ROWS, val_dataset=rows, learning_rate=0, beta=0, **RUN)
+        options = {"learning_rate": 0, "beta": 0, **RUN, **SAVING, "save_total_limit": 1, "save_steps": 4}
+        figures(tiny_qwen, digits.train, tmp_path, ALL_ROWS, val_dataset=rows, **options)
     found = evaluations(tmp_path)
     assert [one.step for one in found] == [1, 2, 3, 4]
     assert [len(one.scores["reward"]) for one in found] == [7] * 4
@@ -49,6 +50,11 @@ def test_each_row_is_scored_once_and_greedily(tiny_qwen, digits, rows, tmp_path)
     assert logged(tmp_path)[0]["eval_reward_low"] == pytest.approx(found[0].interval().low, abs=1e-6)
     assert "eval_reward_change" in logged(tmp_path)[1]
     assert any("7 of 7 validation rows (seed 42), answered greedily" in text for text in messages)
+    # Of equal evaluations the last is the best, and saved as such.
+    assert [folder.name for folder in testing.newest_version(tmp_path).glob("checkpoint-*")] == [
+        "checkpoint-4"
+    ]
+    assert any("checkpoint-4 (step 4, held-out reward" in text for text in messages)
 
 
 TURNS = {"multi_turn_scheduler": "crops", "max_turns": 3, "max_length": 1024}
@@ -76,7 +82,7 @@ def test_the_best_checkpoint_survives_and_is_named(tiny_qwen, digits, rows, tmp_
     with told() as messages:
         figures(tiny_qwen, digits.train, tmp_path, ALL_ROWS, val_dataset=rows, **RUN, **SAVING)
     found = evaluations(tmp_path)
-    best = max(found, key=lambda one: (one.interval().mean, -one.step))
+    best = max(found, key=lambda one: (one.interval().mean, one.step))
     folder = testing.newest_version(tmp_path) / f"checkpoint-{best.step}"
     assert (folder / "config.json").is_file()
     assert any(f"best checkpoint: {folder} (step {best.step}, held-out reward" in text for text in messages)
@@ -88,7 +94,7 @@ def test_a_best_step_without_a_checkpoint_is_saved(tiny_qwen, digits, rows, tmp_
         tiny_qwen, digits.train, tmp_path, ALL_ROWS, val_dataset=rows, **{**RUN, "max_steps": 3}, **saving
     )
     found = evaluations(tmp_path)
-    best = max(found, key=lambda one: (one.interval().mean, -one.step))
+    best = max(found, key=lambda one: (one.interval().mean, one.step))
     assert (testing.newest_version(tmp_path) / f"checkpoint-{best.step}").is_dir()
 
 

@@ -11,8 +11,9 @@ from transformers import TrainerState
 
 from swift_grpo_ext.errors import CheckpointError
 from swift_grpo_ext.plugin_files import plugin_file
-from swift_grpo_ext.testing import newest_version
+from swift_grpo_ext.testing import newest_version, read_logging
 from swift_grpo_ext.watch.checkpoints import SAVE_FAILED, is_whole, newest_whole
+from swift_grpo_ext.watch.held_out import read_evaluations
 from swift_grpo_ext.watch.journal import read_events
 from swift_grpo_ext.watch.phases import Phases
 from tests.trainer.runs import REWARD, figures, told
@@ -71,6 +72,37 @@ def test_a_signal_in_any_phase_ends_after_a_saved_step(
     assert newest_whole(folder) == folder / stopped["checkpoint"]
     assert stopped["exit_status"] == 128 + number
     assert f"--resume_from_checkpoint {folder / stopped['checkpoint']}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("batch", [2, 4], ids=["in the middle", "in the only batch"])
+def test_a_signal_while_held_out_rows_are_answered_ends_with_this_step(
+    batch, tiny_qwen, digits, tmp_path, monkeypatch, capsys
+):
+    rows = tmp_path / "held_out.jsonl"
+    rows.write_text("".join(digits.test.read_text().splitlines(keepends=True)[:4]))
+    answer = HostGRPOTrainer.prediction_step
+    answered = []
+
+    def signalled(trainer, *args, **kwargs):
+        answered.append(trainer.state.global_step)
+        if len(answered) == 1:
+            os.kill(os.getpid(), signal.SIGINT)
+        return answer(trainer, *args, **kwargs)
+
+    monkeypatch.setattr(HostGRPOTrainer, "prediction_step", signalled)
+    evaluated = {"val_dataset": rows, "eval_strategy": "steps", "eval_steps": 1}
+    evaluated |= {"per_device_eval_batch_size": batch}
+    with pytest.raises(SystemExit) as ended:
+        figures(tiny_qwen, digits.train, tmp_path, {"HELD_OUT_SHARE": "1"}, max_steps=4, **evaluated)
+    assert ended.value.code == 128 + signal.SIGINT
+    assert answered == [1]
+    folder = newest_version(tmp_path)
+    assert read_evaluations(folder) == []
+    logged = read_logging(tmp_path)
+    assert len([row for row in logged if "grad_norm" in row]) == 1
+    assert not [row for row in logged if "eval_reward" in row]
+    assert newest_whole(folder) == folder / "checkpoint-1"
+    assert f"--resume_from_checkpoint {folder / 'checkpoint-1'}" in capsys.readouterr().err
 
 
 def test_a_signal_in_the_last_step_ends_a_run_that_is_done(tiny_qwen, digits, tmp_path, monkeypatch):

@@ -67,8 +67,9 @@ def test_other_rows_are_not_compared():
     assert history(before, after).best.step == 20
 
 
-def test_the_first_of_equal_ones_is_the_best():
-    assert history(evaluation(10, 30), evaluation(20, 31), evaluation(30, 31)).best.step == 20
+def test_the_last_of_equal_ones_is_the_best():
+    assert history(evaluation(10, 30), evaluation(20, 31), evaluation(30, 31)).best.step == 30
+    assert history(evaluation(10, 31), evaluation(20, 31), evaluation(30, 30)).best.step == 20
 
 
 def test_a_step_that_is_done_again_replaces_its_evaluation():

@@ -44,13 +44,19 @@ def _media_difference(engine: Sequence[int], trainer: Sequence[int], placeholder
     seen, wanted = (_runs(ids, placeholders) for ids in (engine, trainer))
     if seen == wanted or sum(seen) == len(wanted):
         return ""
-    of_engine = sum(seen)
-    of_trainer = sum(wanted)
-    where = ""
-    if of_engine == of_trainer:  # of several images
-        pairs = enumerate(zip_longest(seen, wanted, fillvalue=0), 1)
-        number, (of_engine, of_trainer) = next((n, pair) for n, pair in pairs if pair[0] != pair[1])
-        where = f" for image {number}"
+    pairs = list(zip_longest(seen, wanted, fillvalue=0))
+    number, (of_engine, of_trainer) = next((n, pair) for n, pair in enumerate(pairs, 1) if pair[0] != pair[1])
+    if all(pair[0] in (1, pair[1]) for pair in pairs):
+        return (
+            f"image {number} is one token in the engine and {of_trainer} in the trainer: the engine goes on "
+            "with ids in which some images are expanded and others not; give it messages and images of all "
+            "turns, or expanded ids alone"
+        )
+    where = f" for image {number}"
+    if sum(seen) != sum(wanted):
+        of_engine = sum(seen)
+        of_trainer = sum(wanted)
+        where = ""
     return (
         f"the engine has {of_engine} image tokens{where}, the trainer {of_trainer}: images are resized "
         "differently; give MAX_PIXELS, MIN_PIXELS (and the like) to both, the rollout server and the trainer"
@@ -106,9 +112,14 @@ def _likely(seen: Sequence[int], wanted: Sequence[int], place: int, decode: Deco
     before = decode(seen[:place]).lower()
     if not any(name in before for name in _USER_TURNS):
         return "the system prompt differs (--system, or a default of the template on one side)"
-    nexts = (decode(ids[place : place + _CONTEXT]) for ids in (seen, wanted))
+    nexts = [decode(ids[place : place + _CONTEXT]) for ids in (seen, wanted)]
     if place >= len(seen) - _ENDING or any("think" in text for text in nexts):
         return "the beginning of the answer differs (thinking prefix: --enable_thinking, --response_prefix)"
+    if any("seconds>" in text for text in nexts):
+        return (
+            "the times of a video's frames differ (FPS, FPS_MAX_FRAMES and the like: give them to both, the "
+            "rollout server and the trainer; or chat_template_kwargs of the row do not reach the engine)"
+        )
     return "the chat template differs (--template, --model_type), or the row was changed on the way"
 
 
