@@ -12,39 +12,32 @@ from swift_grpo_ext.doctor.check.host import table as host_table
 from swift_grpo_ext.doctor.check.unknown import PLUGIN
 from swift_grpo_ext.errors import SettingsError, SwiftGrpoExtError
 from swift_grpo_ext.rewards import catalogue
-from swift_grpo_ext.rewards.contract import Reward, Unscorable
-from swift_grpo_ext.rewards.gold.columns import gold_completion, gold_from
-from swift_grpo_ext.rewards.offline.scoring import with_image_sizes
+from swift_grpo_ext.rewards.contract import Reward
+from swift_grpo_ext.rewards.offline.scoring import Scored, gold_samples, score, with_image_sizes
 from swift_grpo_ext.rewards.runtime.rules import SETTING, load_table
+from swift_grpo_ext.rewards.runtime.runner import Runner
 
 if TYPE_CHECKING:
     from swift_grpo_ext.doctor.check.facts.run import Run
 
 _BUDGET = 35.0  # seconds for all rewards together; what is left after that is named and not run
 _ROWS = 4
-Parameters = dict[str, object]
 
 
 @dataclass(frozen=True)
 class OwnTrial:
-    """A reward of ours, on the rows that the reward table gives it."""
+    """A reward of ours, on the gold answers of the rows that the reward table gives it."""
 
     reward: Reward
-    samples: tuple[Sample, ...] = ()  # rows of its tasks, with its gold columns
+    samples: tuple[Sample, ...] = ()  # rows of its tasks
     tasks: tuple[str, ...] = ()  # its tasks in the reward table
     refusal: SettingsError | None = None  # why the reward table cannot be read
-    # scores of the gold answer and of the best garbage, by row; None where the row cannot be scored
-    pairs: tuple[tuple[float, float] | None, ...] = ()
-
-    @property
-    def scored(self) -> list[tuple[float, float]]:
-        """The pairs of the rows that it scores."""
-        return [pair for pair in self.pairs if pair]
+    gold: Scored | None = None  # as `score --gold` has it; None where there is no gold, or no time for it
 
     @property
     def prefers_gold(self) -> bool:
-        """It scores the gold answer of every row above garbage."""
-        return bool(self.scored) and all(gold > garbage for gold, garbage in self.scored)
+        """It gives the gold answers its maximum."""
+        return self.gold is not None and bool(self.gold.scores) and not self.gold.wanting(gold=True)
 
 
 @dataclass(frozen=True)
@@ -55,8 +48,7 @@ class Trial:
     ended: str = "value"  # how the child ended; "late" if no time was left to start it
     details: str = ""  # what it said, where it ended otherwise than with a value
     nearest: list[str] | None = None  # names like it, where none is called so
-    slow: bool = False  # one completion is scored in time, all together are not
-    probes: tuple[probing.Probe, ...] = ()
+    probes: tuple[probing.Probe, ...] = ()  # the completions that it was given last
     scores: tuple[float | str | None, ...] | None = None  # a text for a value that is not finite
 
     @property
@@ -89,7 +81,7 @@ class Trial:
     def is_constant(self) -> bool:
         """It gives right, wrong and empty answers the same score."""
         numbers = self.numbers
-        return bool(numbers) and max(numbers) - min(numbers) < 1e-9
+        return self.is_whole and bool(numbers) and max(numbers) - min(numbers) < 1e-9
 
     @property
     def margin(self) -> probing.Margin | None:
@@ -124,7 +116,15 @@ class Trials:
 def named_rewards(run: Run) -> list[str]:
     """The rewards of the command line whose names can be read; a rule reports the others."""
     named = run.arguments.reward_funcs or []
-    return [name for name in named if not set("$, ") & set(name.partition(":")[0]) and _split(name)[0]]
+    return [name for name in named if not set("$, ") & set(name.partition(":")[0]) and _is_form(name)]
+
+
+def _is_form(name: str) -> bool:
+    """Whether the parameters behind a name fit it."""
+    try:
+        return bool(catalogue.split_form(name))
+    except SwiftGrpoExtError:
+        return False
 
 
 def tried(run: Run, samples: list[Sample]) -> Trials:
@@ -134,10 +134,9 @@ def tried(run: Run, samples: list[Sample]) -> Trials:
     own: list[OwnTrial] = []
     others: list[Trial] = []
     for name in dict.fromkeys(named_rewards(run)):
-        base, parameters = _split(name)
-        if base in catalogue.NAMES:
+        if name.partition(":")[0] in catalogue.NAMES:
             if "rewards" in run.parts:
-                own.append(_own_trial(run, catalogue.get_reward(base), samples, parameters))
+                own.append(_own_trial(run, name, samples))
         elif not samples and not job.plugins and name in host_table.names("reward_funcs"):
             continue  # it is there, and there is nothing to try it on
         elif time.monotonic() - started > _BUDGET:
@@ -145,14 +144,6 @@ def tried(run: Run, samples: list[Sample]) -> Trials:
         else:
             others.append(_trial(run, job, name, samples))
     return Trials(tuple(samples), tuple(own), tuple(others), job.plugins)
-
-
-def _split(name: str) -> tuple[str, Parameters]:
-    """A name and the parameters of its short form; "" for one that does not fit, which a rule reports."""
-    try:
-        return catalogue.split_form(name)
-    except SwiftGrpoExtError:
-        return "", {}
 
 
 def _plugins(run: Run) -> tuple[str, ...]:
@@ -165,47 +156,39 @@ def _plugins(run: Run) -> tuple[str, ...]:
     )
 
 
-def _own_trial(run: Run, reward: Reward, samples: list[Sample], given: Parameters) -> OwnTrial:
+def _own_trial(run: Run, name: str, samples: list[Sample]) -> OwnTrial:
+    """The gold answers through a reward of ours, as ``swift-grpo-ext score --gold`` would."""
+    base, given = catalogue.split_form(name)
+    reward = catalogue.get_reward(base)
     text = run.environ.get(SETTING, "").strip()
     path = run.find(text) if text and not text.startswith("{") else None
     try:
         table = load_table(str(path or text))
-        rule = table.rule(reward.name)
-        reward.declared.checked(rule.parameters)
+        Runner(reward, table=table, given=given)
     except SettingsError as error:
         return OwnTrial(reward, refusal=error)
-    own = [row for row in samples if not rule.tasks or rule.is_for(row.columns.get(table.task_column))]
-    if rule.gold:
-        own = [replace(row, columns=gold_from(row.columns, reward.gold, rule.gold)) for row in own]
-    trial = OwnTrial(reward, tuple(own), tuple(rule.tasks or ()))
+    tasks = table.rule(base).tasks
+    own = [row for row in samples if not tasks or str(row.columns.get(table.task_column)) in tasks]
+    trial = OwnTrial(reward, tuple(own), tasks)
     if reward.cost != "inline" or not reward.gold:
         return trial
-    parameters = {**rule.parameters, **given}
-    return replace(trial, pairs=tuple(_gold_and_garbage(reward, row, parameters) for row in own))
-
-
-def _gold_and_garbage(reward: Reward, sample: Sample, parameters: Parameters) -> tuple[float, float] | None:
-    (columns,) = with_image_sizes([sample.columns], sample.folder, gold=True)
-    try:
-        gold = reward.outcome(gold_completion(reward, columns, **parameters), columns, parameters).score
-    except Unscorable:
-        return None
-    if gold is None:
-        return None
-    garbage = (reward.outcome(text, columns, parameters).score for text in probing.GARBAGE)
-    return gold, max(reward.low if score is None else score for score in garbage)
+    rows = [with_image_sizes([row.columns], row.folder, gold=True)[0] for row in own]
+    return replace(trial, gold=score(name, gold_samples(name, rows, table), table))
 
 
 def _trial(run: Run, job: probing.ProbeJob, name: str, samples: list[Sample]) -> Trial:
     arguments = _arguments(run)
     probes = probing.probes(samples[:_ROWS])
-    answer = probing.ask(job, name, arguments, probes[:1])  # one first: it shows whether it runs at all
-    if answer.ended == "value" and probes and "scores" in answer.value:
-        answer = probing.ask(job, name, arguments, probes)
-        if answer.ended == "timeout":
-            return Trial(name, slow=True, probes=tuple(probes))
+    trial = _asked(job, name, arguments, probes[:1])  # one first: it shows whether it runs at all
+    return _asked(job, name, arguments, probes) if trial.scores is not None else trial
+
+
+def _asked(
+    job: probing.ProbeJob, name: str, arguments: dict[str, object], probes: list[probing.Probe]
+) -> Trial:
+    answer = probing.ask(job, name, arguments, probes)
     if answer.ended != "value":
-        return Trial(name, answer.ended, str(answer.value))
+        return Trial(name, answer.ended, str(answer.value), probes=tuple(probes))
     scores = answer.value.get("scores") if probes else None
     return Trial(
         name,

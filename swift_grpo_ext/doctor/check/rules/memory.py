@@ -17,20 +17,29 @@ from swift_grpo_ext.errors import SwiftGrpoExtError
 from swift_grpo_ext.findings import ERROR, NOTE, WARNING, NotKnownError, Problem
 from swift_grpo_ext.losses import why_sizes_matter
 
-_SYMPTOMS = (
-    "torch.OutOfMemoryError: CUDA out of memory",
-    "Free memory on device ... is less than desired GPU memory utilization",
-    "a 72B run hangs or is killed before the first step",
-)
-_REPORTS = (
-    "A9",
-    "https://github.com/modelscope/ms-swift/issues/3592",
-    "https://github.com/modelscope/ms-swift/issues/7822",
-)
 _USUAL_TEXT = 1024  # tokens of a long question, or what max_length leaves beside an image
 
 
-def _problems(run: Run, *, certain: bool) -> Iterator[Problem]:
+@rule(
+    "memory",
+    ERROR,
+    symptoms=(
+        "torch.OutOfMemoryError: CUDA out of memory",
+        "Free memory on device ... is less than desired GPU memory utilization",
+        "a 72B run hangs or is killed before the first step",
+    ),
+    cause=(
+        "Weights, gradients, optimizer states, activations and vLLM's share together exceed a GPU: "
+        "an error if short completions and small images do, a warning if only the longest and largest do."
+    ),
+    reports=(
+        "A9",
+        "https://github.com/modelscope/ms-swift/issues/3592",
+        "https://github.com/modelscope/ms-swift/issues/7822",
+    ),
+    scope=grpo,
+)
+def _memory(run: Run) -> Iterator[Problem]:
     if not run.gpu_memory or run.shape is None:
         return
     if len(environment.devices(run.environ)) >= 2 * run.ranks_per_node:  # ms-swift's device_map
@@ -44,40 +53,12 @@ def _problems(run: Run, *, certain: bool) -> Iterator[Problem]:
     if _is_cut(run):
         setting = as_cut(run.shape, work, setting, machine)
     needed = memory_range(run.shape, work, setting, machine, least_work(work, images))
-    objections = [
-        objection for objection in memory_objections(needed, machine) if objection.certain is certain
-    ]
-    if objections:  # one fault, however many phases show it
-        yield Problem(
-            "; ".join(objection.what for objection in objections), "memory by arithmetic", objections[0].fix
-        )
-
-
-@rule(
-    "memory",
-    ERROR,
-    symptoms=_SYMPTOMS,
-    cause=(
-        "Weights, gradients, optimizer states, activations and vLLM's share together exceed a "
-        "GPU, even with short completions and small images."
-    ),
-    reports=_REPORTS,
-    scope=grpo,
-)
-def _memory(run: Run) -> Iterator[Problem]:
-    yield from _problems(run, certain=True)
-
-
-@rule(
-    "memory-tight",
-    WARNING,
-    symptoms=_SYMPTOMS,
-    cause="The longest completions, the largest images or the allocator's reserve would exceed a GPU.",
-    reports=_REPORTS,
-    scope=grpo,
-)
-def _memory_tight(run: Run) -> Iterator[Problem]:
-    yield from _problems(run, certain=False)
+    objections = list(memory_objections(needed, machine))
+    for severity in (ERROR, WARNING):  # one fault of each, however many phases show it
+        alike = [objection for objection in objections if objection.certain is (severity is ERROR)]
+        if alike:
+            what = "; ".join(objection.what for objection in alike)
+            yield Problem(what, "memory by arithmetic", alike[0].fix, severity=severity)
 
 
 def work_of(run: Run, images: ImagesSeen | None = None) -> Work:

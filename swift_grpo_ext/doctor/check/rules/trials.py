@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 
 from swift_grpo_ext.doctor.check.facts import probing
-from swift_grpo_ext.doctor.check.facts.rewards import OwnTrial, Trial, named_rewards
+from swift_grpo_ext.doctor.check.facts.rewards import Trial, named_rewards
 from swift_grpo_ext.doctor.check.facts.rows import Sample
 from swift_grpo_ext.doctor.check.facts.run import Run
 from swift_grpo_ext.doctor.check.rules.table import grpo_anywhere, table
@@ -24,7 +24,6 @@ def of_each(look: Callable[[Trial], Iterator[Problem]]) -> Callable[[Run], Itera
 # Rewards of ms-swift that compare with a gold answer, in a form that they say themselves.
 _READ_GOLD = ("accuracy", "cosine")
 _CHECK_GOLD = "check the column that holds the gold answer"
-_CHECK_FORM = "check the column that holds the gold answer, and the form of answer that it reads"
 
 
 @rule(
@@ -66,27 +65,25 @@ def _not_run(run: Run) -> Iterator[Problem]:
 )
 def _column(run: Run) -> Iterator[Problem]:
     for own in run.trials.own:
-        if _has_no_gold(own):
-            columns = ", ".join(sorted(_own_columns(own.samples)))
-            what = f"{own.reward.name} finds no gold in {len(own.samples)} rows with the columns {columns}"
-            yield Problem(what, own.samples[0].where, f"a column {' or '.join(own.reward.gold)}")
-    given = sorted(_own_columns(run.trials.samples))
+        if own.gold and own.samples and not own.gold.scores:
+            reason = own.gold.outcomes[0].reason
+            columns = ", ".join(_own_columns(own.samples)) or "none"
+            what = f"{own.reward.name} scores no gold answer of {len(own.samples)} rows: {reason}"
+            fix = f"a column {' or '.join(own.reward.gold)} that it can read; the columns are {columns}"
+            yield Problem(what, own.samples[0].where, fix)
+    given = _own_columns(run.trials.samples)
     for trial in run.trials.others:
         if trial.lacks_column:
-            names = ", ".join(given) or "none"
-            what = f"it needs a column that the data lacks: {trial.last_line}; the columns are {names}"
+            what = f"it needs a column that the data lacks: {trial.last_line}"
             wanted = re.findall(r"'(\w+)'", trial.last_line)
             new = {given[0]: wanted[-1]} if given and wanted else {"old": "new"}
-            yield Problem(what, trial.name, f"--columns '{json.dumps(new)}', or add the column")
+            fix = f"--columns '{json.dumps(new)}', or add the column; the columns are"
+            yield Problem(what, trial.name, f"{fix} {', '.join(given) or 'none'}")
 
 
-def _has_no_gold(trial: OwnTrial) -> bool:
-    golds = [sample.columns.get(column) for sample in trial.samples for column in trial.reward.gold]
-    return bool(golds) and all(gold in (None, "", []) for gold in golds)  # 0 and False are golds
-
-
-def _own_columns(samples: Iterable[Sample]) -> set[str]:
-    return {column for sample in samples for column in sample.columns if column not in probing.NOT_GOLD}
+def _own_columns(samples: Iterable[Sample]) -> list[str]:
+    """Columns that rewards get beside those of every data set."""
+    return sorted({column for sample in samples for column in sample.columns} - set(probing.NOT_GOLD))
 
 
 @rule(
@@ -107,28 +104,18 @@ def _fails(trial: Trial) -> Iterator[Problem]:
 @rule(
     "reward-hangs",
     ERROR,
-    symptoms="the run stands still in rewards",
-    cause="A reward function without a time limit waits for something.",
+    symptoms=("the run stands still in rewards", "GPUs are idle while rewards are computed"),
+    cause="A reward function waits for something without a time limit, or scores one after the other.",
     reports="B9",
 )
 @of_each
 def _hangs(trial: Trial) -> Iterator[Problem]:
     if trial.ended == "timeout":
+        several = len(trial.probes) > 1
+        what = f"{len(trial.probes)} completions" if several else "one completion"
         fix = "give its calls a time limit, or set SWIFT_GRPO_EXT_REWARD_TIMEOUT"
-        yield Problem(f"one completion: {trial.last_line}", trial.name, fix)
-
-
-@rule(
-    "reward-slow",
-    WARNING,
-    symptoms="GPUs are idle while rewards are computed",
-    cause="The completions of a step are scored one after the other.",
-)
-@of_each
-def _slow(trial: Trial) -> Iterator[Problem]:
-    if trial.slow:
-        what = f"{len(trial.probes)} completions take longer than {probing.LIMIT:g} s"
-        yield Problem(what, trial.name, "score them together, or side by side")
+        severity = WARNING if several else None  # a single one was scored in time
+        yield Problem(f"{what}: {trial.last_line}", trial.name, fix, severity=severity)
 
 
 @rule(
@@ -180,57 +167,47 @@ def _not_finite(trial: Trial) -> Iterator[Problem]:
     cause="The reward cannot read the gold answer of any row.",
     reports=("B3", "B7"),
 )
-def _none(run: Run) -> Iterator[Problem]:
-    for own in run.trials.own:
-        if own.pairs and not own.scored and not _has_no_gold(own):
-            what = f"{own.reward.name} cannot score any of {len(own.samples)} rows"
-            yield Problem(what, own.samples[0].where, _CHECK_GOLD)
-    for trial in run.trials.others:
-        if trial.is_whole and not trial.numbers:
-            yield Problem("it scores nothing", trial.name, _CHECK_GOLD)
-
-
-@rule(
-    "reward-constant",
-    WARNING,
-    symptoms="rewards/.../std is 0; reward is the same number in every step",
-    cause="The reward cannot read the gold answer: `accuracy` reads numbers and formulas, no letters.",
-    reports="B3",
-)
 @of_each
-def _constant(trial: Trial) -> Iterator[Problem]:
-    if trial.is_whole and trial.is_constant:
-        count = len(trial.numbers)
-        what = f"it gives {trial.numbers[0]:g} to every one of {count} right, wrong and empty answers"
-        severity = ERROR if trial.name in _READ_GOLD else None
-        fix = _CHECK_FORM if _may_read_another_form(trial) else _CHECK_GOLD
-        yield Problem(what, trial.name, fix, severity=severity)
-
-
-def _may_read_another_form(trial: Trial) -> bool:
-    """A reward that finds no answer gives 0 or a penalty; what praises garbage does not look at all."""
-    return trial.name not in _READ_GOLD and trial.numbers[0] <= 0
+def _none(trial: Trial) -> Iterator[Problem]:
+    if trial.is_whole and not trial.numbers:
+        yield Problem("it scores nothing", trial.name, _CHECK_GOLD)
 
 
 @rule(
     "no-variance",
     ERROR,
-    symptoms="reward_std is 0 in every step, with every reward",
-    cause="Nothing tells the completions of a group apart, so every advantage is 0.",
+    symptoms=(
+        "reward_std is 0 in every step, with every reward",
+        "rewards/.../std is 0; reward is the same number in every step",
+    ),
+    cause="Completions of a group are not told apart: `accuracy` reads numbers and formulas, no letters.",
     reports="B3",
 )
 def _no_variance(run: Run) -> Iterator[Problem]:
     names = list(dict.fromkeys(named_rewards(run.as_written)))
-    constant = [trial for trial in run.trials.others if trial.is_whole and trial.is_constant]
-    if not names or [trial.name for trial in constant] != names or run.as_written.arguments.reward_model:
+    constant = [trial for trial in run.trials.others if trial.is_constant]
+    every = [trial.name for trial in constant] == names and not run.as_written.arguments.reward_model
+    if constant and every:
+        what = "no reward tells one completion from another, so every advantage is 0"
+        severity = None
+        if any(map(_may_read_another_form, constant)):
+            what = f"{what}, unless they read a form of answer that was not tried"
+            severity = WARNING
+        fix = "print what the reward receives; look at its answer format and its columns"
+        yield Problem(what, f"--reward_funcs {' '.join(names)}", fix, severity=severity)
         return
-    what = "no reward tells one completion from another, so every advantage is 0"
-    severity = None
-    if any(map(_may_read_another_form, constant)):
-        what = f"{what}, unless they read a form of answer that was not tried"
-        severity = WARNING
-    fix = "print what the reward receives; look at its answer format and its columns"
-    yield Problem(what, f"--reward_funcs {' '.join(names)}", fix, severity=severity)
+    for trial in constant:
+        count = len(trial.numbers)
+        what = f"it gives {trial.numbers[0]:g} to every one of {count} right, wrong and empty answers"
+        severity = ERROR if trial.name in _READ_GOLD else WARNING
+        yield Problem(
+            what, trial.name, f"{_CHECK_GOLD}, and the form of answer that it reads", severity=severity
+        )
+
+
+def _may_read_another_form(trial: Trial) -> bool:
+    """A reward that finds no answer gives 0 or a penalty; what praises garbage does not look at all."""
+    return trial.name not in _READ_GOLD and trial.numbers[0] <= 0
 
 
 @rule(
@@ -240,12 +217,6 @@ def _no_variance(run: Run) -> Iterator[Problem]:
     cause="The reward scores garbage or wrong answers as high as the gold answer.",
 )
 def _gold_loses(run: Run) -> Iterator[Problem]:
-    for own in run.trials.own:
-        losing = sum(gold <= garbage for gold, garbage in own.scored)
-        if losing:
-            rows = f"{losing} of {len(own.scored)} rows"
-            what = f"{own.reward.name} scores the gold no higher than garbage in {rows}"
-            yield Problem(what, own.samples[0].where, _CHECK_GOLD)
     for trial in run.trials.others:
         if trial.margin and not trial.is_constant:
             yield from _judged(trial, trial.margin, some_prefers_gold=run.trials.some_prefers_gold)
@@ -272,11 +243,13 @@ def _judged(trial: Trial, margin: probing.Margin, *, some_prefers_gold: bool) ->
 )
 def _below_maximum(run: Run) -> Iterator[Problem]:
     for own in run.trials.own:
-        if any(gold <= garbage for gold, garbage in own.scored):
+        if own.gold is None:
             continue
-        pairs = zip(own.samples, own.pairs, strict=False)
-        below = [sample for sample, pair in pairs if pair and pair[0] < own.reward.high - TOLERANCE]
+        high = own.reward.high - TOLERANCE
+        below = [n for n, outcome in own.gold.pairs if outcome.score is not None and outcome.score < high]
         if below:
-            count = f"{len(below)} of {len(own.scored)} rows"
-            what = f"{own.reward.name} gives the gold answer less than its maximum in {count}"
-            yield Problem(what, below[0].where, "swift-grpo-ext score --gold")
+            rows = f"{len(below)} of {len(own.gold.scores)} rows"
+            what = f"{own.reward.name} gives the gold answer less than its maximum in {rows}"
+            severity = ERROR if max(own.gold.scores) <= own.reward.low else None
+            where = own.samples[below[0].row - 1].where
+            yield Problem(what, where, "swift-grpo-ext score --gold", severity=severity)
