@@ -13,12 +13,17 @@ from tree_sitter import Node
 
 from swift_grpo_ext.doctor.check.launch import commands
 from swift_grpo_ext.doctor.check.launch.commands import Command, Cut, Launch
-from swift_grpo_ext.doctor.check.launch.shell import Variables, parsed, text_of
+from swift_grpo_ext.doctor.check.launch.shell import Value, Variables, parsed, text_of
 from swift_grpo_ext.doctor.check.unknown import Unknown, Word, joined, written
 
 _NAME = re.compile(r"[A-Za-z_]\w*")
+_DOLLAR = re.compile(r"\$\{?([A-Za-z_]\w*)")
 # Variables that the text of a function sets, but for its local ones.
 _SETS = re.compile(r"(?:^|[;{])\s*(?:export\s+)?([A-Za-z_]\w*)\+?=", re.MULTILINE)
+# A blank beside the = of an assignment: `NAME= 0,1`, `NAME = value`.
+_SLIP = re.compile(
+    r"(?:\w+=\S+\s+)*(?:export\s+)?([A-Za-z_]\w*)(?:=[ \t]+(\d[\d,.]*)(?!\S)|[ \t]+=[ \t]+(\S+))"
+)
 _OPTION = re.compile(r"[-–—]+[A-Za-z]")
 _PARTS = (
     *("program", "do_group", "compound_statement", "else_clause", "elif_clause", "case_item"),
@@ -67,7 +72,7 @@ def read_script(text: str, environ: Mapping[str, str] | None = None) -> Launch:
             sign = ord(invisible[1] or invisible[2])
             result.cuts.append(Cut(number, "invisible", f"U+{sign:04X}"))
     result.names |= {name for command in result.commands for name in command.environ} - set(inherited)
-    result.used = frozenset(re.findall(r"\$\{?([A-Za-z_]\w*)", text))
+    result.used = frozenset(_DOLLAR.findall(text))
     return result
 
 
@@ -114,22 +119,21 @@ class _Reader:
 
     def _branch(self, nodes: Sequence[Node]) -> None:
         """Follow statements that may not be executed: what they change is not known behind them."""
-        values = dict(self.variables.values)
-        arrays = {name: list(words) for name, words in self.variables.arrays.items()}
+        before = dict(self.variables.values)
         folder = self.folder
         if nodes[0].type == "for":
             self._forget([text_of(nodes[1])])
         self.block(nodes)
-        self._forget(name for name, value in self.variables.values.items() if values.get(name) is not value)
-        for name in [name for name, words in self.variables.arrays.items() if arrays.get(name) != words]:
-            self.variables.arrays[name] = [Unknown(f"${{{name}[@]}}", many=True)]
+        self._forget(name for name, value in self.variables.values.items() if before.get(name) is not value)
         if self.folder != folder:
             self.folder = None
 
     def _forget(self, names: Iterable[str]) -> None:
         """Variables that are not known from here on."""
         for name in list(names):
-            self._put(name, Unknown(f"${name}"))
+            is_array = isinstance(self.variables.values.get(name), tuple)
+            any_words = (Unknown(f"${{{name}[@]}}", many=True),)
+            self._put(name, any_words if is_array else Unknown(f"${name}"))
 
     def _not_followed(self, node: Node, place: str, text: str = "") -> None:
         """A `swift rlhf` command that stands where it is not read."""
@@ -137,17 +141,16 @@ class _Reader:
             self.launch.not_followed.append(f"{place} (line {node.start_point.row + 1})")
 
     def _redirected(self, node: Node) -> None:
-        """A command with files and here-documents behind it."""
-        started = len(self.launch.commands)
+        """A command with files and here-documents behind it; a log of a training is not read by another."""
+        starts_swift = "swift" in text_of(node.children[0])
         for child in node.children:
             if child.type == "heredoc_redirect":
                 self._not_followed(child, "a here-document")
+            elif child.type == "file_redirect" and _TO_FILE.match(text_of(child)) and not starts_swift:
+                self.launch.makes_files = True
             self._statement(child)
-        redirects = [text_of(child) for child in node.children if child.type == "file_redirect"]
-        if started == len(self.launch.commands):
-            self.launch.makes_files |= any(map(_TO_FILE.match, redirects))
 
-    def _put(self, name: str, value: Word) -> None:
+    def _put(self, name: str, value: Value) -> None:
         """Set a variable."""
         self.variables.values[name] = value
         self.launch.names.add(name)
@@ -157,16 +160,14 @@ class _Reader:
     def _assign(self, node: Node) -> None:
         """``NAME=value``, ``NAME+=value`` or an array."""
         name = text_of(node.children[0])
-        value = node.children[2] if len(node.children) > 2 else None
-        appends = text_of(node.children[1]) == "+="
+        before = self.variables.values.get(name) if text_of(node.children[1]) == "+=" else None
+        value = next(iter(node.children[2:]), None)
         if value is not None and value.type == "array":
-            words = self._words(value.named_children)
-            before = self.variables.arrays.get(name, []) if appends else []
-            self.variables.arrays[name] = [*before, *words]
-            self._put(name, next(iter(self.variables.arrays[name]), ""))  # what $NAME alone stands for
+            start = before if isinstance(before, tuple) else ()
+            self._put(name, (*start, *self._words(value.named_children)))
             return
-        start = self.variables.values.get(name, "") if appends else ""
-        self._put(name, joined((start, "" if value is None else self.variables.value(value))))
+        text = "" if value is None else self.variables.value(value)
+        self._put(name, text if before is None or isinstance(before, tuple) else joined((before, text)))
 
     def _words(self, nodes: Sequence[Node]) -> list[Word]:
         return [word for node in nodes if node.type != "comment" for word in self.variables.words(node)]
@@ -174,19 +175,16 @@ class _Reader:
     def _declare(self, node: Node) -> None:
         """``export``, ``declare``, ``readonly``: the variables that it sets, and what it exports."""
         exports = re.match(r"export\b|(declare|typeset) -\w*x", text_of(node)) is not None
-        empty = ""
         for child in node.named_children:
             name = text_of(child)
             if child.type == "variable_assignment":
                 self._assign(child)
                 name = text_of(child.children[0])
-                empty = name if len(child.children) == 2 else ""
-            elif empty and not _NAME.fullmatch(name):
-                self._slip(node, empty, name)
             elif child.type in ("command_substitution", "string", "concatenation"):
                 self._sets_anything(self.variables.value(child))
             if exports and _NAME.fullmatch(name):
                 self.exported.add(name)
+        self._slip(node)
 
     def _sets_anything(self, source: Word) -> None:
         """Variables that a file or a command sets: ``source ranks.env``, ``export $(cat .env)``."""
@@ -205,22 +203,18 @@ class _Reader:
             elif child.type not in _REDIRECTS:
                 words += self._words(child.named_children if child.type == "command_name" else [child])
         if words:
-            self._slips(node, list(map(written, words)), own)
-            self._start(node, words, own)
+            self._start(node, words, {**own, **self._slip(node)})
 
-    def _slips(self, node: Node, texts: list[str], own: dict[str, Word]) -> None:
-        """The blank in ``NAME= 0,1`` and ``NAME = value``."""
-        empty = [name for name, value in own.items() if not written(value)]
-        if empty and re.fullmatch(r"\d[\d,.]*", texts[0]):
-            self._slip(node, empty[-1], texts[0])
-            own[empty[-1]] = texts[0]
-        elif texts[1:2] == ["="] and len(texts) > 2 and _NAME.fullmatch(texts[0]):
-            self._slip(node, texts[0], texts[2])
-
-    def _slip(self, node: Node, name: str, value: str) -> None:
+    def _slip(self, node: Node) -> dict[str, str]:
         """A blank beside ``=``: taken as it was meant, so that the other checks see it."""
+        slip = _SLIP.match(text_of(node))
+        if slip is None:
+            return {}
+        name = slip[1]
+        value = slip[2] or slip[3]
         self.launch.cuts.append(Cut(node.start_point.row + 1, "assignment", f"{name}={value}"))
         self._put(name, value)
+        return {name: value}
 
     def _start(self, node: Node, words: list[Word], own: dict[str, Word]) -> None:
         """Follow a command by its words and the variables before it."""
@@ -264,11 +258,9 @@ class _Reader:
             self._not_followed(node, "another machine or container")
             return
         values = self.variables.values
-        for child in node.named_children:
-            if child.type == "raw_string":
-                names = re.findall(r"\$\{?([A-Za-z_]\w*)", text_of(child))
-                self.launch.literal += [name for name in names if name in values]
-        seen = {name: value for name, value in values.items() if name in self.exported}
+        quoted = " ".join(text_of(child) for child in node.named_children if child.type == "raw_string")
+        self.launch.literal += [name for name in _DOLLAR.findall(quoted) if name in values]
+        seen = {name: self.variables.plain(name) for name in values if name in self.exported}
         environ = {**seen, **own, **commands.variables(started)}
         more = [Unknown(name, many=True) for name in sorted(programs & {"xargs", "parallel"})]
         self.launch.commands.append(

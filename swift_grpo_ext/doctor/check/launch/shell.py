@@ -15,6 +15,7 @@ from swift_grpo_ext.doctor.check.unknown import PLUGIN, Unknown, Word, joined
 _EXPANSIONS = ("simple_expansion", "expansion", "command_substitution", "arithmetic_expansion")
 _OTHERS = ("process_substitution", "ansi_c_string", "translated_string")  # their text is not read
 _ARRAY = re.compile(r'"?\$\{?(?:(\w+)\[)?[@*]\]?\}?"?')
+_EXPANSION = re.compile(r"\$\{?([A-Za-z_]\w*)(?:(:?[-=]).*|:?\?.*)?\}?", re.DOTALL)
 _FILES = re.compile(r"[*?]|\[.+\]|\{[^{}]*(,|\.\.)[^{}]*\}")
 _SCRIPT_FOLDER = re.compile(r"""dirname\s+(--\s+)?["']?\$\{?(0|BASH_SOURCE)""")
 _PLUGIN = re.compile(r"swift-grpo-ext\W+path\b[^\n]*")
@@ -37,12 +38,15 @@ def text_of(node: Node) -> str:
     return (node.text or b"").decode("utf-8", "replace")
 
 
+Value = Word | tuple[Word, ...]
+"""What a variable holds: a word, or the words of an array."""
+
+
 class Variables:
     """What ``$NAME`` and ``${NAME[@]}`` stand for while a script is read."""
 
     def __init__(self, environ: Mapping[str, str]) -> None:
-        self.values: dict[str, Word] = dict(environ)
-        self.arrays: dict[str, list[Word]] = {}
+        self.values: dict[str, Value] = dict(environ)
         self.complete = True  # a name without a value is set nowhere
 
     def unset(self, names: Iterable[str]) -> None:
@@ -50,21 +54,24 @@ class Variables:
         for name in names:
             self.values.pop(name, None)
 
+    def plain(self, name: str) -> Word | None:
+        """What ``$NAME`` alone stands for: of an array its first word; None where it is not set."""
+        value = self.values.get(name)
+        return next(iter(value), "") if isinstance(value, tuple) else value
+
     def words(self, node: Node) -> list[Word]:
         """The words that a node becomes in a command."""
         source = text_of(node)
         array = _ARRAY.fullmatch(source)
         if array:
-            values = self.arrays.get(array[1]) if array[1] else None
-            return [Unknown(source, many=True)] if values is None else list(values)
+            values = self.values.get(array[1] or "")
+            return list(values) if isinstance(values, tuple) else [Unknown(source, many=True)]
         if node.type in ("word", "concatenation") and _FILES.search(source):
             return [Unknown(source)]  # names that the shell looks up
         value = self.value(node)
         if node.type not in _EXPANSIONS:
             return [value]
-        if isinstance(value, Unknown):
-            return [Unknown(value.name, many=True)]
-        return list(value.split())
+        return [Unknown(value.name, many=True)] if isinstance(value, Unknown) else list(value.split())
 
     def value(self, node: Node) -> Word:
         """What a node becomes where the shell does not split words: in an assignment."""
@@ -101,21 +108,20 @@ class Variables:
     def _expanded(self, node: Node) -> Word:
         """``$NAME``, ``${NAME}``, ``${NAME:?message}`` and, with a default, ``${NAME:-word}``."""
         unknown = Unknown(text_of(node))
-        name, *rest = [child for child in node.children if text_of(child) not in ("$", "${", "}")] or [node]
-        operator = text_of(rest[0]) if rest else ""
-        if name.type != "variable_name" or operator not in ("", ":?", "?", ":-", "-", ":=", "="):
+        known = _EXPANSION.fullmatch(unknown.name)
+        if known is None:
             return unknown
-        value = self.values.get(text_of(name))
-        if operator in ("", ":?", "?"):
-            return unknown if value is None else value
-        takes_default = value is None or (isinstance(value, str) and not value and ":" in operator)
-        if value is not None and not takes_default:
+        name = known[1]
+        operator = known[2] or ""
+        value = self.plain(name)
+        is_empty = isinstance(value, str) and not value and ":" in operator
+        if value is not None and not is_empty:
             return value
-        if not self.complete:
+        if not operator or not self.complete:
             return unknown
-        word = joined(tuple(map(self.value, rest[1:])))
+        word = joined(tuple(map(self.value, node.named_children[1:])))
         if "=" in operator:
-            self.values[text_of(name)] = word
+            self.values[name] = word
         return word
 
 
