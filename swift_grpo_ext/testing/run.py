@@ -1,6 +1,7 @@
 """Runs the host: as the real ``swift`` command, or inside this process."""
 
 import os
+import random
 import shutil
 import signal
 import socket
@@ -119,10 +120,19 @@ def swift_command() -> str:
 
 
 def free_port() -> int:
-    """A TCP port of the loopback interface that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """A TCP port of the loopback interface that nobody listens on.
+
+    Below those that Linux gives to outgoing connections (32768 to 60999): gloo opens many of these, and one
+    of them would take the port before the process that it was chosen for listens there.
+
+    Raises:
+        OSError: None of a hundred ports is free.
+    """
+    for port in random.SystemRandom().sample(range(10_000, 30_000), 100):
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
+    raise OSError("none of 100 ports between 10000 and 30000 is free")
 
 
 def _follow(process: subprocess.Popen[str], timeout: float, on_line: Callable[[str], None] | None) -> str:
