@@ -232,6 +232,14 @@ _ALL = (
         ),
     ),
     Defect(
+        "F37",
+        "CHORD without a schedule of its weight mu ends in the first step ('<' not supported between "
+        "instances of 'int' and 'NoneType')",
+        _ANY_HOST,
+        "--chord_mu_warmup_steps 50 --chord_mu_decay_steps 1000 --chord_mu_peak 0.5 --chord_mu_valley 0.05",
+        (f"{SWIFT}/blob/v4.6.0/swift/rlhf_trainers/utils.py",),
+    ),
+    Defect(
         "unscored",
         "under Megatron a completion that no reward scored counts as one of 0, and is pushed away from",
         _ANY_HOST,

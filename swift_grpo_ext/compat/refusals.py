@@ -125,6 +125,15 @@ def _does_not_shard(run: Run) -> Iterator[Problem]:
         yield Problem(DEFECTS["F28"].what, f"fsdp {run.fsdp}, no GPU in use", DEFECTS["F28"].fix)
 
 
+@table.rule("F37", Severity.ERROR, defect=DEFECTS["F37"])
+def _has_no_schedule(run: Run) -> Iterator[Problem]:
+    names = ("chord_mu_warmup_steps", "chord_mu_decay_steps", "chord_mu_peak", "chord_mu_valley")
+    missing = [name for name in names if getattr(run, name) is None]
+    if run.chord_sft_dataset and missing:
+        where = f"chord_sft_dataset without {', '.join(missing)}"
+        yield Problem("CHORD would end in the first step", where, DEFECTS["F37"].fix)
+
+
 def refusals(run: Run) -> Iterator[RefusedError]:
     """Every reason why a run must not start."""
     for finding in table.findings(run):

@@ -32,7 +32,7 @@ from swift_grpo_ext.trainer.distributed import ending_together
 from swift_grpo_ext.trainer.engine import EngineCheck
 from swift_grpo_ext.trainer.group_cut import cut_by_groups
 from swift_grpo_ext.trainer.held_out import HeldOut
-from swift_grpo_ext.trainer.held_out_rows import fit_evaluation_batch
+from swift_grpo_ext.trainer.held_out_rows import fit_evaluation_batch, with_a_length
 from swift_grpo_ext.trainer.host import Early
 from swift_grpo_ext.trainer.image_memory import bound_prepared_images
 from swift_grpo_ext.trainer.logging import Logging
@@ -79,7 +79,8 @@ class GRPOTrainer(HostGRPOTrainer):
             early = Early(model, kwargs["template"], kwargs["args"], bool(model.model_meta.is_multimodal))
             self.cut = cut_by_groups(early, current_settings())
             if not current_settings().disables("trainer.held_out"):
-                fit_evaluation_batch(kwargs.get("eval_dataset"), early.args)
+                kwargs["eval_dataset"] = with_a_length(kwargs.get("eval_dataset"), early.args)
+                fit_evaluation_batch(kwargs["eval_dataset"], early.args)
             self.rows = Rows(self)
             self.rollout = Rollout(self)
             self.scoring = Scoring(self)

@@ -19,6 +19,7 @@ from swift_grpo_ext.trainer.host import Host
 from swift_grpo_ext.watch.held_out import TOTAL, HeldOutHistory, rows_within
 
 logger = get_logger()
+MOST_OF_STREAM = 1024  # validation rows that are read from a stream: their interval is 3 points wide
 
 
 class HeldOutRows:
@@ -71,6 +72,20 @@ class HeldOutRows:
             size = rows_within(self._share, between, row_seconds, total, batch)
         # The first rank's clock decides for all.
         return agreed_max(size if host.accelerator.is_main_process else 0, host.accelerator.device)
+
+
+def with_a_length(
+    dataset: Dataset | IterableDataset | None, args: GRPOConfig
+) -> Dataset | IterableDataset | None:
+    """A validation set that can be evaluated: of a stream (``--streaming true``) the first rows, read now.
+
+    ms-swift asks a stream how long it is, and ends the run.
+    """
+    if not isinstance(dataset, IterableDataset) or args.eval_strategy == "no":
+        return dataset
+    rows = list(dataset.take(MOST_OF_STREAM))
+    logger.info(f"swift-grpo-ext [held-out] {len(rows)} validation rows are read from the stream")
+    return Dataset.from_list(rows, features=dataset.features)
 
 
 def fit_evaluation_batch(dataset: Dataset | IterableDataset | None, args: GRPOConfig) -> None:

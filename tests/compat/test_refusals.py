@@ -71,11 +71,24 @@ REFUSED = {
         "-> no --fsdp on a CPU (the ranks run as DDP), or a GPU",
         "(https://github.com/huggingface/accelerate/blob/",
     ),
+    "F37": (
+        Run({"chord_sft_dataset": ["rows.jsonl"], "chord_mu_peak": 0.5, "chord_mu_valley": 0.1}),
+        "CHORD would end in the first step",
+        "[chord_sft_dataset without chord_mu_warmup_steps, chord_mu_decay_steps]",
+        "-> --chord_mu_warmup_steps 50",
+        f"({SWIFT}/blob/v4.6.0/swift/rlhf_trainers/utils.py)",
+    ),
 }
 RUNS = {
     "nothing set": Run({}),
     "sharded on GPUs": Run({"fsdp": "fsdp2", "use_cpu": False}),
     "sharded where nothing is known of GPUs": Run({"fsdp": "fsdp2"}),
+    "CHORD with its schedule": Run(
+        {"chord_sft_dataset": ["rows.jsonl"]}
+        | dict.fromkeys(
+            ("chord_mu_warmup_steps", "chord_mu_decay_steps", "chord_mu_peak", "chord_mu_valley"), 0
+        )
+    ),
     "teacher alone": Run({"num_generations": 1}),
     "environment beside vLLM": Run({"gym_env": "maze", "use_vllm": True}),
     "two generations": Run({"num_generations": 2, "reward_funcs": ["format"]}),
