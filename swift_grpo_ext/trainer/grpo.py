@@ -366,9 +366,9 @@ class GRPOTrainer(HostGRPOTrainer):
         with self.monitors.phase("evaluate"), self.held_out.evaluating():
             return super().evaluate(*args, **kwargs)
 
-    def _evaluate(self, *args: Any, **kwargs: Any) -> dict[str, float]:
+    def _evaluate(self, *args: Any, **kwargs: Any) -> Any:
         try:
-            return dict(super()._evaluate(*args, **kwargs))
+            return super()._evaluate(*args, **kwargs)
         except EvaluationLeft:
             self._metrics["eval"].clear()
             return {}

@@ -108,12 +108,12 @@ class Monitors:
 
     @contextmanager
     def encoding(self) -> Iterator[None]:
-        """While this is open, the time in which transformers' engine encodes its requests is a phase."""
+        """While this is open, the time in which an engine of this process encodes its requests is a phase."""
         with self.guard.around("clock of encoding", self._timed_encoding):
             yield
 
     def _timed_encoding(self) -> AbstractContextManager[object]:
-        if self._host.args.use_vllm:  # it encodes by itself
+        if self._host.args.vllm_mode == "server":  # it encodes by itself
             return nullcontext()
         engine: Any = self._host.engine
         encode = engine._batch_encode

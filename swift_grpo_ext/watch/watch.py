@@ -151,10 +151,10 @@ class Watch(TrainerCallback):
             EvaluationLeft: One of them was asked to end: the step before is saved, and the run ends.
         """
         mine = Tally(asked_to_end=len(self._end_request.reason))
-        if mine.over_ranks(args.device).asked_to_end and state.global_step:
+        if state.global_step and mine.over_ranks(args.device).asked_to_end:
             self._stop(state.global_step)
-            control.should_save = control.should_training_stop = True
             control.should_evaluate = False
+            control.should_save = control.should_training_stop = True
             raise EvaluationLeft
 
     def _stop(self, step: int) -> None:

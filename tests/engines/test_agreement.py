@@ -86,9 +86,6 @@ def test_rollouts_one_step_behind_are_no_fault(tiny_qwen_stock, digits, tmp_path
     assert faults(run) == []
     first, *later = compared(run)
     assert first < 1.002 < max(later), "the first is of the same weights, later ones are not"
-    assert any(row.get("seconds/encode") for row in run.steps), (
-        "part of the wait is for the server's encoding"
-    )
 
 
 def test_a_server_that_restarts_ends_the_run_in_the_next_sync(tiny_qwen_stock, digits, tmp_path):

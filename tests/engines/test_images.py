@@ -2,8 +2,10 @@
 
 import pytest
 
+from swift_grpo_ext import testing
 from tests.engines.conftest import HERE, TRAINER_PLUGINS, compared, grpo_with_vllm, said
-from tests.trainer.test_engine_vision import Noise
+from tests.engines.test_families import FAMILIES
+from tests.trainer.test_engine_vision import Noise, films
 
 pytestmark = [pytest.mark.lane, pytest.mark.timeout(1800)]
 
@@ -70,6 +72,16 @@ def test_a_fault_of_a_later_turn_is_named(fault, words, tiny_qwen_stock, digits,
     run = grpo_with_vllm(tiny_qwen_stock, digits, tmp_path, {"ENGINE_FAULT": fault}, **{**COLOCATE, **TURNS})
     _, text = named_at_first(run)
     assert words in text
+
+
+def test_other_times_of_a_video_are_named(digits, tmp_path):
+    model = tmp_path / "model"
+    testing.tiny_checkpoint("qwen3_vl", model, stock_vocabulary=True, **FAMILIES["qwen3_vl"].text)
+    faulty = {"ENGINE_FAULT": "video times"}
+    run = grpo_with_vllm(model, films(digits, tmp_path), tmp_path, faulty, **COLOCATE)
+    rule, text = named_at_first(run)
+    assert rule == "engine-prompt"
+    assert "the times of a video's frames differ" in text
 
 
 @pytest.mark.parametrize("precision", [{}, BF16], ids=["fp32", "bf16"])

@@ -74,20 +74,25 @@ def test_what_is_done_to_images_is_told_apart(
     assert "row (" in found[0]["text"]
 
 
-@pytest.mark.parametrize("fault", ["", "video times"])
-def test_times_of_videos_are_those_that_are_trained_on(fault, digits, tmp_path, monkeypatch):
-    """The row says 4 frames a second; the engine that is at fault takes 8."""
+def films(digits, folder):
+    """Rows with a clip of four frames, four a second; an engine at fault (``video times``) takes eight."""
     paths = [json.loads(line)["images"][0] for line in digits.train.read_text().splitlines()[:16]]
     asked = {"messages": [{"role": "user", "content": "<video>When?"}], "fps": 4}
     asked["chat_template_kwargs"] = {"raw_fps": 4.0}
-    films = tmp_path / "films.jsonl"
-    films.write_text(
-        "".join(json.dumps({**asked, "videos": [paths[at : at + 4]]}) + "\n" for at in range(0, 16, 4))
-    )
+    clips = [{**asked, "videos": [paths[at : at + 4]]} for at in range(0, 16, 4)]
+    path = folder / "films.jsonl"
+    path.write_text("".join(json.dumps(clip) + "\n" for clip in clips))
+    return SimpleNamespace(train=path)
+
+
+TYPES = {"model_type": "qwen3_vl", "template": "qwen3_vl"}
+
+
+@pytest.mark.parametrize("fault", ["", "video times"])
+def test_times_of_videos_are_those_that_are_trained_on(fault, digits, tmp_path, monkeypatch):
     model = testing.tiny_checkpoint("qwen3_vl", tmp_path / "model")
-    types = {"model_type": "qwen3_vl", "template": "qwen3_vl"}
-    rows = SimpleNamespace(train=films)
-    found = run(model, rows, tmp_path / "run", monkeypatch, fault, **types, **FIRST)
+    rows = films(digits, tmp_path)
+    found = run(model, rows, tmp_path / "run", monkeypatch, fault, **TYPES, **FIRST)
     if not fault:
         assert found == []
         return
