@@ -228,6 +228,7 @@ def test_a_script_without_the_command_could_not_be_checked(tmp_path, capsys):
         (["--use_vllm", "true", "stray"], "args-refused", "quote"),
         (["--num_generations", Unknown("$N")], "not-known-here", ""),
         (["--deepspeed", "zero33"], "deepspeed-unreadable", "--deepspeed zero3"),
+        (["--multi_turn_scheduler", "sudoku"], "unknown-name", "register it in --external_plugins"),
     ],
 )
 def test_spellings(words, rule, fix):

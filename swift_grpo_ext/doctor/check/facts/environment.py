@@ -1,17 +1,14 @@
 """A run's variables, and which parts and patches of this package it turns on; this process's for a while."""
 
-import inspect
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from swift_grpo_ext.compat.patch import Target, signature_of
 from swift_grpo_ext.compat.registry import patches
 from swift_grpo_ext.doctor.check.unknown import PLUGIN, Unknown, Word
 from swift_grpo_ext.parts import PARTS
-from swift_grpo_ext.versions import installed_version
 
 _ALL = frozenset(PARTS)
 _FILES = {"all.py": _ALL, **{f"ext_{part}.py": frozenset({part}) for part in PARTS}}
@@ -79,20 +76,11 @@ def _parts(file: str) -> frozenset[str]:
 
 
 def applies(patch_id: str, versions: Mapping[str, str | None], environ: Mapping[str, str]) -> bool:
-    """Whether a patch will be put on: not turned off, made for these releases, its target as it knows it."""
+    """Whether a patch will be put on: it is not turned off, and made for these releases."""
     patch = patches().get(patch_id)
-    if patch is None:
+    if patch is None or {f"compat.{patch_id}", f"compat.{patch.defect.id}"} & _disabled(environ):
         return False
-    names = {f"compat.{patch_id}", f"compat.{patch.defect.id}"}
-    releases = {name: versions.get(name) for name in patch.defect.affected}
-    if names & _disabled(environ) or patch.defect.absent_because(releases):
-        return False
-    if any(version != installed_version(name) for name, version in releases.items()):
-        return True
-    try:
-        return signature_of(inspect.unwrap(Target(patch.target).get())) == patch.fingerprint
-    except (ImportError, AttributeError, TypeError):
-        return False
+    return not patch.defect.absent_because({name: versions.get(name) for name in patch.defect.affected})
 
 
 def _disabled(environ: Mapping[str, str]) -> set[str]:

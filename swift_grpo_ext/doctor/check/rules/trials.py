@@ -76,9 +76,11 @@ def _column(run: Run) -> Iterator[Problem]:
         if trial.lacks_column:
             what = f"it needs a column that the data lacks: {trial.last_line}"
             wanted = re.findall(r"'(\w+)'", trial.last_line)
-            new = {given[0]: wanted[-1]} if given and wanted else {"old": "new"}
-            fix = f"--columns '{json.dumps(new)}', or add the column; the columns are"
-            yield Problem(what, trial.name, f"{fix} {', '.join(given) or 'none'}")
+            fix = "add the column"
+            if given and wanted:
+                renamed = json.dumps({given[0]: wanted[-1]})
+                fix = f"--columns '{renamed}', or {fix}; the columns are {', '.join(given)}"
+            yield Problem(what, trial.name, fix)
 
 
 def _own_columns(samples: Iterable[Sample]) -> list[str]:

@@ -152,7 +152,8 @@ def _strangers(run: Run, argument: str, names: Collection[str]) -> Iterator[Prob
     for name in value if isinstance(value, list) else [value] if value else []:
         if name not in names and "/" not in str(name):
             close = _MEANT.get(name) or nearest(name, names, NEAR) or _USUAL.get(argument)
-            fix = f"--{argument} {close}" if close else "leave it out"
+            other = "leave it out" if argument in _FIXED else "register it in --external_plugins"
+            fix = f"--{argument} {close}" if close else other
             yield Problem(f"ms-swift does not know the {argument} {name}", f"--{argument}", fix)
 
 
