@@ -45,6 +45,9 @@ class Defect:
 
 
 _ANY_HOST = {HOST: HOST_RANGE}
+_ANY_MEGATRON = {**_ANY_HOST, "megatron-core": ">=0.16"}
+_ANY_BRIDGE = {**_ANY_HOST, "mcore-bridge": ">=1.6"}
+_OF_BRIDGE = (f"{SWIFT}/blob/main/swift/megatron",)
 
 _ALL = (
     Defect(
@@ -232,6 +235,15 @@ _ALL = (
         ),
     ),
     Defect(
+        "F36",
+        "weights of an adapter that the model has no place for are passed over with a warning, all of them "
+        "if need be",
+        _ANY_HOST,
+        "look for 'Unexpected LoRA keys' in the log",
+        (f"{SWIFT}/blob/v4.6.0/swift/tuners/peft.py",),
+        "F36-lost-adapter",
+    ),
+    Defect(
         "F37",
         "CHORD without a schedule of its weight mu ends in the first step ('<' not supported between "
         "instances of 'int' and 'NoneType')",
@@ -278,7 +290,7 @@ _ALL = (
         "M2",
         "under Megatron with --sequence_parallel true, --padding_free true and micro-batches above 2 the "
         "first step stops with 'the expanded size of the tensor must match the existing size'",
-        {**_ANY_HOST, "megatron-core": ">=0.16"},
+        _ANY_MEGATRON,
         "--padding_free false, or --micro_batch_size 2",
         (f"{SWIFT}/blob/v4.6.0/swift/rlhf_trainers/utils.py",),
         "M2-pack-padding",
@@ -288,7 +300,7 @@ _ALL = (
         "under Megatron with tensor parallelism above 1, --expert_tensor_parallel_size 1 and "
         "--expert_model_parallel_size 1 each rank trains its copy of the experts with its own tokens alone, "
         "and the copies drift apart",
-        {**_ANY_HOST, "megatron-core": ">=0.16"},
+        _ANY_MEGATRON,
         "--expert_tensor_parallel_size with the value of --tensor_model_parallel_size, or "
         "--expert_model_parallel_size above 1",
         (f"{MEGATRON}/pull/5916",),
@@ -298,7 +310,7 @@ _ALL = (
         "M4",
         "under Megatron with tensor parallelism the LoRA factors that each rank has in full count once per "
         "rank in the norm of the gradient, so it is clipped too much",
-        {**_ANY_HOST, "megatron-core": ">=0.16"},
+        _ANY_MEGATRON,
         "--clip_grad with a value that allows for it",
         (f"{ENGINE}/blob/main/transformer_engine/pytorch/module/linear.py",),
         "M4-replicated-weights",
@@ -307,9 +319,9 @@ _ALL = (
         "M5",
         "under Megatron with --sequence_parallel true and a trained tower each rank updates its copy of "
         "Qwen3-VL's tower with the deepstack gradient of its own tokens alone, and the copies drift apart",
-        {**_ANY_HOST, "mcore-bridge": ">=1.6"},
+        _ANY_BRIDGE,
         "--freeze_vit true and --freeze_aligner true, ms-swift's defaults, or --sequence_parallel false",
-        (f"{SWIFT}/blob/main/swift/megatron",),
+        _OF_BRIDGE,
         "M5-deepstack-gradient",
     ),
     Defect(
@@ -324,19 +336,30 @@ _ALL = (
         "M7",
         "under Megatron with tensor parallel above 1 the norms of gated delta nets (Qwen3.5) train wrongly: "
         "without sequence parallel each rank's by its own heads, with it by the gradient times the ranks",
-        {**_ANY_HOST, "mcore-bridge": ">=1.6"},
+        _ANY_BRIDGE,
         "--tensor_model_parallel_size 1, or --tuner_type lora, which trains no norms",
-        (f"{SWIFT}/blob/main/swift/megatron",),
+        _OF_BRIDGE,
         "M7-gated-delta-gradients",
     ),
     Defect(
         "M8",
         "under Megatron with --padding_free false and micro-batches above 1 the deepstack of Qwen3-VL adds "
         "features to image tokens of other rows, in every layer that has them",
-        {**_ANY_HOST, "mcore-bridge": ">=1.6"},
+        _ANY_BRIDGE,
         "--padding_free true, or --micro_batch_size 1",
-        (f"{SWIFT}/blob/main/swift/megatron",),
+        _OF_BRIDGE,
         "M8-deepstack-order",
+    ),
+    Defect(
+        "M9",
+        "an adapter of Qwen2-VL, Qwen2.5-VL or InternVL that megatron rlhf saved has names of older "
+        "checkpoints, and PEFT loads nothing of it, or nothing of its tower",
+        {**_ANY_BRIDGE, "transformers": ">=5"},
+        "model.language_model.layers in the place of model.layers in adapter_model.safetensors",
+        (
+            "https://github.com/huggingface/peft/blob/v0.20.0/src/peft/utils/transformers_weight_conversion.py",
+        ),
+        "M9-adapter-names",
     ),
 )
 

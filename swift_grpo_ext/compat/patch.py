@@ -126,13 +126,6 @@ class Target:
         kind = type(inspect.getattr_static(self.owner, self.name))
         setattr(self.owner, self.name, kind(new) if kind in (staticmethod, classmethod) else new)
 
-    def restore(self) -> None:
-        """Put back the very object that was there."""
-        if self._before is _ABSENT:
-            delattr(self.owner, self.name)
-        else:
-            setattr(self.owner, self.name, self._before)
-
 
 def in_source(path: str, *texts: str) -> bool:
     """Whether the source of a function, named as a `Patch` names its target, has all of some texts."""

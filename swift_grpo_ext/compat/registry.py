@@ -44,6 +44,8 @@ MODULES: tuple[str, ...] = (
     "media_token_types",
     "gated_delta_gradients",
     "broken_line",
+    "adapter_names",
+    "lost_adapter",
 )
 
 

@@ -24,7 +24,6 @@ ONE_CALL = "one_call"
 SDPA = "sdpa"
 _TRIED = PackLayout((Node(0, 5), Node(5, 3, 0, 1, 5), Node(8, 4, 0, 1, 5)), PackForm(ONE_CALL))
 _CLOSE = 32  # roundings that two ways of summing may be apart
-_wrapped: set[object] = set()
 
 
 @dataclass
@@ -50,11 +49,10 @@ def pack_params(layout: PackLayout, lengths: Tensor) -> PackParams:
     )
 
 
+@functools.cache
 def install() -> None:
     """Let packs through Megatron's attention, once per process."""
     stock = TEDotProductAttention.forward
-    if stock in _wrapped:
-        return
 
     @functools.wraps(stock)
     def attend_pack_or_rows(
@@ -66,7 +64,6 @@ def install() -> None:
         return BACKENDS[params.layout.form.backend](module, query, key, value, params.layout)
 
     TEDotProductAttention.forward = attend_pack_or_rows
-    _wrapped.add(attend_pack_or_rows)
 
 
 def one_call(module: nn.Module, query: Tensor, key: Tensor, value: Tensor, layout: PackLayout) -> Tensor:
@@ -98,19 +95,15 @@ def one_call(module: nn.Module, query: Tensor, key: Tensor, value: Tensor, layou
     return found
 
 
-def by_sdpa(module: nn.Module, query: Tensor, key: Tensor, value: Tensor, layout: PackLayout) -> Tensor:
-    """The same by SDPA, prompts first."""
-    return _by(sdpa, module, query, key, value, layout)
-
-
 def _by(attend: Callable[..., Tensor], module: nn.Module, *args: Any) -> Tensor:
+    """The same by another function, prompts first."""
     *tensors, layout = args
     rows = (tensor.transpose(0, 1)[None] for tensor in tensors)
     out = attend(*rows, layout, getattr(module, "softmax_scale", None), CAUSAL)
     return out[0].transpose(0, 1).flatten(1)
 
 
-BACKENDS: dict[str, Callable[..., Tensor]] = {ONE_CALL: one_call, SDPA: by_sdpa}
+BACKENDS: dict[str, Callable[..., Tensor]] = {ONE_CALL: one_call, SDPA: functools.partial(_by, sdpa)}
 
 
 def why_not_one_call(models: Sequence[nn.Module], config: Any) -> str:
@@ -142,7 +135,5 @@ def _with_gradients(attend: Callable[..., Tensor], module: nn.Module, given: lis
     leaves = [tensor.clone().requires_grad_() for tensor in given]
     with torch.enable_grad():
         out = attend(module, *leaves, _TRIED)
-        out.square().sum().backward()
-    return [
-        tensor.detach().float() for tensor in (out, *(leaf.grad for leaf in leaves if leaf.grad is not None))
-    ]
+        gradients = torch.autograd.grad(out.square().sum(), leaves)
+    return [tensor.detach().float() for tensor in (out, *gradients)]

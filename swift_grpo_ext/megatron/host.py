@@ -1,15 +1,12 @@
 """What we read of ms-swift's Megatron GRPO trainer, and a check that what we change is there."""
 
 import logging
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from swift.utils import get_logger, is_last_rank
 from torch import Tensor, nn
 
-from swift_grpo_ext.errors import RefusedError
 from swift_grpo_ext.trainer.samples import VisionSample
 
 if TYPE_CHECKING:
@@ -78,8 +75,7 @@ def let_last_rank_speak() -> None:
     logger = get_logger()
     speaks = is_last_rank()
     level = logger.level
-    if speaks:
-        logger.setLevel(min(level, logging.INFO))
+    logger.setLevel(min(level, logging.INFO))
 
     def is_said(record: logging.LogRecord) -> bool:
         if record.getMessage().startswith("swift-grpo-ext"):
@@ -89,22 +85,4 @@ def let_last_rank_speak() -> None:
     logger.addFilter(is_said)
 
 
-def require(own: type, host: type) -> None:
-    """Look up what a trainer changes.
-
-    Raises:
-        RefusedError: ms-swift's trainer has no method of the name of one of ours.
-    """
-    changed = [name for name, value in vars(own).items() if callable(value) and not name.startswith("__")]
-    for name in changed:
-        if not hasattr(host, name):
-            raise RefusedError(
-                f"this ms-swift has no {host.__name__}.{name}, which is changed here",
-                where=f"{host.__module__}.{host.__qualname__}",
-                fix="install ms-swift >=4.5,<4.7, or set SWIFT_GRPO_EXT_DISABLE=megatron",
-            )
-
-
 Logps = tuple[Tensor | None, object]  # log-probs, None on other stages than the last; and routed experts
-Stock = Callable[[Iterator[Any]], Logps]
-Context = AbstractContextManager[None]

@@ -1,7 +1,7 @@
 """The passes over a micro-batch with Megatron: old, reference and policy log-probs."""
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +18,7 @@ from swift_grpo_ext.group.micro_batch import MicroBatch
 from swift_grpo_ext.group.self_check import limits, mismatch
 from swift_grpo_ext.megatron.attention import ONE_CALL, SDPA, why_not_one_call
 from swift_grpo_ext.megatron.features import decide
-from swift_grpo_ext.megatron.host import Context, Host, Logps, Stock
+from swift_grpo_ext.megatron.host import Host, Logps
 from swift_grpo_ext.megatron.layers import install
 from swift_grpo_ext.megatron.packs import Inputs, SharedBatch, analysed, shared
 from swift_grpo_ext.megatron.predictions import IGNORED, Predictions, predictions_of_rows
@@ -171,11 +171,11 @@ class Passes:
         """What the passes of this moment are for, as in `watch.phases`."""
         return {"teacher": "logps"}.get(self._phase, self._phase) or "logps"
 
-    def phase(self, name: str) -> Context:
+    def phase(self, name: str) -> AbstractContextManager[None]:
         """While this is open, passes are for something else than the old log-probs."""
         return swapped(self, "_phase", name)
 
-    def logps(self, inputs: Inputs, stock: Stock) -> Logps:
+    def logps(self, inputs: Inputs, stock: Callable[[Iterator[Any]], Logps]) -> Logps:
         """Log-probs of the micro-batch at hand, of reference, teacher or old policy; None: not needed."""
         known = self._current
         if known and self._phase == "teacher":
@@ -191,7 +191,7 @@ class Passes:
 
     # An update.
 
-    def policy(self, inputs: Inputs) -> Context:
+    def policy(self, inputs: Inputs) -> AbstractContextManager[None]:
         """While this is open, the policy's pass over a micro-batch is made."""
         known = self._table.get(id(inputs["grpo_batch"]))
         return self._way(known) if known else nullcontext()
@@ -251,7 +251,7 @@ class Passes:
 
     # The check of the first pass.
 
-    def _check(self, known: Known, inputs: Inputs, stock: Stock) -> None:
+    def _check(self, known: Known, inputs: Inputs, stock: Callable[[Iterator[Any]], Logps]) -> None:
         """Hold our way against ms-swift's, once; where they differ on any rank, all go ms-swift's."""
         self._checked = True
         if not known.predictions:

@@ -10,13 +10,14 @@ from torch import Tensor, nn
 
 from swift_grpo_ext.megatron.gains import write_gains
 from swift_grpo_ext.megatron.group_cut import cut_by_groups, refuse_cut_groups
-from swift_grpo_ext.megatron.host import Logps, Ranks, let_last_rank_speak, require
+from swift_grpo_ext.megatron.host import Logps, Ranks, let_last_rank_speak
 from swift_grpo_ext.megatron.packs import Inputs
 from swift_grpo_ext.megatron.passes import Passes
 from swift_grpo_ext.megatron.predictions import OutputLayers
 from swift_grpo_ext.megatron.scoring import RankScoring
 from swift_grpo_ext.megatron.watching import Watching
 from swift_grpo_ext.models.families import frame_of
+from swift_grpo_ext.ms_swift.overrides import require_overridden
 from swift_grpo_ext.rewards.registration import prepare, register_short_forms
 from swift_grpo_ext.settings import current_settings
 from swift_grpo_ext.swap import swapped
@@ -54,7 +55,7 @@ class MegatronGRPOTrainer(HostGRPOTrainer):
     # Construction.
 
     def __init__(self, args: Any, template: Any, **kwargs: Any) -> None:
-        require(MegatronGRPOTrainer, HostGRPOTrainer)
+        require_overridden(MegatronGRPOTrainer, HostGRPOTrainer, "megatron")
         let_last_rank_speak()
         with ending_together():
             self.rows = Rows(self)

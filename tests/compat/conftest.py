@@ -12,7 +12,7 @@ import swift_grpo_ext
 from swift_grpo_ext import testing
 from swift_grpo_ext.compat import registry
 from swift_grpo_ext.compat.patch import State, Target
-from tests.compat.reverting import revert
+from tests.compat.reverting import restore, revert
 
 
 class Proof:
@@ -46,7 +46,7 @@ def prove():
     def start(patch):
         was = registry._outcomes.pop(patch.id, None)
         if was is not None and was.target is not None:
-            was.target.restore()
+            restore(was.target)
         proof = Proof(patch)
         made.append((proof, was))
         return proof

@@ -13,7 +13,7 @@ from swift_grpo_ext.defects import Defect
 from swift_grpo_ext.errors import RefusedError, UnknownPartError
 from swift_grpo_ext.parts import check_disabled
 from swift_grpo_ext.settings import current_settings
-from tests.compat.reverting import revert
+from tests.compat.reverting import restore, revert
 
 SOURCE = """
 class Halver:
@@ -84,7 +84,7 @@ def test_a_static_method_stays_one_and_an_inherited_one_is_uncovered(stand_in):
     target.replace(lambda number: number / 2)
     assert module.Child.of(3) == module.Child().of(3) == 1.5
     assert module.Halver.of(3) == 1
-    target.restore()
+    restore(target)
     assert "of" not in vars(module.Child)
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from swift_grpo_ext import megatron, versions
 from swift_grpo_ext.errors import RefusedError
-from swift_grpo_ext.megatron.host import require
+from swift_grpo_ext.ms_swift.overrides import require_overridden
 
 
 class Stock:
@@ -29,9 +29,12 @@ class Gone(Ours):
 
 
 def test_every_method_that_is_changed_is_looked_up():
-    require(Ours, Stock)
-    with pytest.raises(RefusedError, match=r"this ms-swift has no Stock\.loss_func") as refused:
-        require(Gone, Stock)
+    require_overridden(Ours, Stock, "megatron")
+    with pytest.raises(
+        RefusedError, match=r"has no loss_func, so what replaces it would never run"
+    ) as refused:
+        require_overridden(Gone, Stock, "megatron")
+    assert refused.value.where.endswith(".Stock")
     assert "SWIFT_GRPO_EXT_DISABLE=megatron" in str(refused.value)
     assert "\n" not in str(refused.value)
 

@@ -1,9 +1,11 @@
 """LoRA of Megatron: from one adapter against transformers, and on two ranks against one."""
 
-import shutil
+from collections import Counter
 
 import pytest
-from safetensors.torch import load_file, save_file
+from peft import PeftModel
+from safetensors.torch import load_file
+from transformers import AutoModelForImageTextToText
 
 from tests.megatron.comparing import (
     GRADIENT,
@@ -12,7 +14,7 @@ from tests.megatron.comparing import (
     gradient_differences,
     log_prob_difference,
 )
-from tests.megatron.runs import Order, train_all, train_megatron, train_transformers
+from tests.megatron.runs import FIXES, Order, train_all, train_megatron, train_transformers
 from tests.megatron.table import LORA, OURS, TENSOR
 from tests.megatron.test_faults import both
 from tests.megatron.test_trainer import shares
@@ -22,8 +24,9 @@ pytestmark = [pytest.mark.lane, pytest.mark.timeout(900)]
 
 @pytest.fixture(scope="module")
 def fresh(python, tiny, four_rows, tmp_path_factory):
-    """A run on one rank that begins with a new adapter, and saves it."""
-    return train_megatron(python, tiny("qwen2_5_vl"), four_rows, tmp_path_factory.mktemp("fresh"), **LORA)
+    """A run on one rank that begins with a new adapter, and saves it by names that PEFT knows."""
+    folder = tmp_path_factory.mktemp("fresh")
+    return train_megatron(python, tiny("qwen2_5_vl"), four_rows, folder, **LORA, **FIXES)
 
 
 # Megatron's fused layers have one first factor where transformers have two or three; this one is the same in both.
@@ -37,29 +40,47 @@ def by_both(python, model, rows, folder, **arguments):
         Order(model, rows, folder / "stock", arguments),
         Order(model, rows, folder / "ours", {**arguments, "external_plugins": [OURS]}),
     ]
-    arguments = {
-        **arguments,
-        "target_modules": None,
-        "adapters": renamed(arguments["adapters"], folder / "renamed"),
-    }
+    arguments = {**arguments, "target_modules": None}
     return *train_all(python, orders), train_transformers(model, rows, folder / "transformers", **arguments)
 
 
-def renamed(adapter, folder):
-    """The adapter by the names of modules: mcore-bridge writes those of the checkpoint, which PEFT passes over (M9)."""
-    shutil.copytree(adapter, folder)
-    file = folder / "adapter_model.safetensors"
-    weights = load_file(file).items()
-    save_file(
-        {name.replace(".model.layers.", ".model.language_model.layers."): weight for name, weight in weights},
-        file,
-    )
-    return folder
+# Adapters of language model, aligner and tower.
+WHOLE = {
+    **LORA,
+    "freeze_vit": False,
+    "freeze_aligner": False,
+    "vit_gradient_checkpointing": False,  # stops with Qwen3-VL's tower and LoRA
+    "train_iters": 1,
+}
+FAMILIES = ("qwen2_5_vl", "qwen2_vl", "internvl", "qwen3_vl", "qwen3_5")
+
+
+@pytest.fixture(scope="module")
+def adapters(python, tiny, four_rows, tmp_path_factory):
+    """Of each family what a run of ms-swift's own trainer saves, with our fixes."""
+    folder = tmp_path_factory.mktemp("adapters")
+    orders = [Order(tiny(name), four_rows, folder / name, {**WHOLE, **FIXES}) for name in FAMILIES]
+    runs = train_all(python, orders)
+    return {name: run.folder / "checkpoint-1" for name, run in zip(FAMILIES, runs, strict=True)}
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_m9_peft_loads_every_weight_that_is_saved(family, adapters, tiny):
+    base = AutoModelForImageTextToText.from_pretrained(tiny(family))
+    loaded = dict(PeftModel.from_pretrained(base, adapters[family]).named_parameters())
+    saved = load_file(adapters[family] / "adapter_model.safetensors")
+    own = Counter()
+    for name, weight in saved.items():
+        place = name.replace(".lora_A.", ".lora_A.default.").replace(".lora_B.", ".lora_B.default.")
+        assert loaded[place].equal(weight), name
+        own[name.split(".")[3]] += 1
+    assert own["language_model"]
+    assert len(own) > 1, "an adapter without the tower"
 
 
 def test_a_layer_that_both_have_trains_as_with_transformers(python, tiny, four_rows, tmp_path):
     model = tiny("qwen2_5_vl")
-    fresh = train_megatron(python, model, four_rows, tmp_path / "fresh", **ATTENTION)
+    fresh = train_megatron(python, model, four_rows, tmp_path / "fresh", **ATTENTION, **FIXES)
     again = {**ATTENTION, "adapters": fresh.folder / "checkpoint-3"}
     stock, ours, other = by_both(python, model, four_rows, tmp_path, **again)
     assert {name.split(".")[3] for name in other.gradients[0]} == {"o_proj"}
