@@ -151,7 +151,6 @@ class HeldOut:
 
     def greedy(self, config: RequestConfig) -> RequestConfig:
         """The settings of a request: in evaluations the likeliest answer, unless several are asked for."""
-        # Not told by the model's mode: transformers' engine leaves it in evaluation before a second turn.
         if not self._evaluating or self._host.num_generations_eval > 1:
             return config
         return replace(config, temperature=0.0)

@@ -33,15 +33,22 @@ def collated(host: Host, samples: Sequence[VisionSample], template: Template) ->
 
 
 @contextmanager
-def looking(host: Host, model: nn.Module) -> Iterator[None]:
-    """While this is open, a model only answers: no gradients, no dropout."""
+def mode_kept(model: nn.Module) -> Iterator[None]:
+    """A model is afterwards in the mode that it was in; transformers' engine leaves it in evaluation.
+
+    By the mode ms-swift and we know an evaluation, so the second turn of a rollout would be taken for one.
+    """
     training = model.training
-    model.eval()
     try:
-        with (
-            torch.no_grad(),
-            disable_gradient_checkpointing(model, host.args.gradient_checkpointing_kwargs),
-        ):
-            yield
+        yield
     finally:
         model.train(training)
+
+
+@contextmanager
+def looking(host: Host, model: nn.Module) -> Iterator[None]:
+    """While this is open, a model only answers: no gradients, no dropout."""
+    settings = host.args.gradient_checkpointing_kwargs
+    with mode_kept(model), torch.no_grad(), disable_gradient_checkpointing(model, settings):
+        model.eval()
+        yield

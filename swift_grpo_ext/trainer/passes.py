@@ -1,7 +1,7 @@
 """The passes over a generation batch: which pass it is, what is on for it, and where features are kept."""
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from typing import Any
 
@@ -23,6 +23,7 @@ from swift_grpo_ext.trainer.distributed import agreed_max, gathers_parameters
 from swift_grpo_ext.trainer.features import decide, share_tower
 from swift_grpo_ext.trainer.gains import tell_gains
 from swift_grpo_ext.trainer.host import Host, base_model, once_of_run, unwrapped
+from swift_grpo_ext.trainer.inference import mode_kept
 from swift_grpo_ext.trainer.old_pass import OldPass
 from swift_grpo_ext.trainer.one_pass import OnePass, Request
 from swift_grpo_ext.trainer.out_of_memory import Halves
@@ -75,15 +76,19 @@ class Passes:
         for vision in filter(None, map(self._vision.get, modes)):
             vision.cache.clear()
 
-    def sampling(self) -> AbstractContextManager[None]:
+    @contextmanager
+    def sampling(self) -> Iterator[None]:
         """While this is open, the model samples with each prompt, and each image, computed once."""
         if self._host.args.use_vllm:  # maybe in another thread, while the model trains
-            return nullcontext()
+            yield
+            return
         base = base_model(self._host, self._host.model)
         vision = None if self._keeps_step else self.vision
         blank = self._tower.blank if self._tower else None
         shared = self.enabled.shared_prefill
-        return sampled_once(self._host, base, self._family, vision, blank, shared, self._say)
+        once = sampled_once(self._host, base, self._family, vision, blank, shared, self._say)
+        with mode_kept(self._host.model), once:
+            yield
 
     def balanced(self, samples: Samples) -> Samples:
         """Completed samples of this rank, once ranks have about as many tokens each."""

@@ -27,6 +27,7 @@ class Claim:
     sizes: Sequence[Sequence[int]] | None = (
         None  # (width, height) of each image seen; None if it does not tell
     )
+    pictures: Sequence[int] = ()  # marks of the images in memory as the turn saw them, where it is checked
 
 
 @dataclass

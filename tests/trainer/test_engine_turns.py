@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
+from PIL import Image
 from swift.infer_engine.protocol import (
     ChatCompletionResponse,
     ChatCompletionResponseChoice,
@@ -17,6 +18,7 @@ from swift_grpo_ext import testing
 from swift_grpo_ext.trainer.engine.check import claims_of
 from swift_grpo_ext.trainer.engine.prompts import first_difference, lost_image
 from swift_grpo_ext.trainer.engine.turns import PLACES, longest_prompt, name_of, places, rewritten, turn_at
+from swift_grpo_ext.trainer.grpo import GRPOTrainer
 from swift_grpo_ext.trainer.samples import Claim
 from tests.trainer.crops import Crops
 from tests.trainer.test_engine_check import FIRST, run, verdicts
@@ -160,6 +162,21 @@ class Forgetful(Crops):
         return super().step(infer_request, response_choice, current_turn)
 
 
+class Drawing(Crops):
+    """Draws on the picture that the turn before saw, and shows it again."""
+
+    def step(self, infer_request, response_choice, current_turn):
+        if current_turn == 1:
+            with Image.open(infer_request.images[0]) as picture:
+                canvas = picture.convert("RGB")
+        else:
+            canvas = infer_request.images[-1]
+            canvas.paste((255, 0, 0), (0, 0, 20, 20))
+        infer_request.images = [*infer_request.images, canvas]
+        infer_request.messages.append({"role": "user", "content": "<image>And now?"})
+        return {"infer_request": infer_request, "rollout_infos": {"images": list(infer_request.images)}}
+
+
 @pytest.fixture
 def trained(tiny_qwen, digits, tmp_path, monkeypatch):
     """`trained(fault)`: verdicts of a run of three turns with an image each."""
@@ -194,8 +211,17 @@ def test_a_fault_of_a_later_turn_is_named(fault, words, trained):
 @pytest.mark.parametrize(
     "overrides", [{}, pytest.param({"torch_dtype": "bfloat16", "bf16": True}, marks=pytest.mark.slow)]
 )
-def test_healthy_turns_with_images_are_compared_and_silent(overrides, trained, tmp_path):
+def test_healthy_turns_with_images_are_compared_and_silent(overrides, trained, tmp_path, monkeypatch):
+    modes = []
+    ask = GRPOTrainer._engine_infer
+
+    def noted(trainer, *args, **kwargs):
+        modes.append(trainer.model.training)
+        return ask(trainer, *args, **kwargs)
+
+    monkeypatch.setattr(GRPOTrainer, "_engine_infer", noted)
     assert trained(max_steps=3, learning_rate=1e-2, **overrides) == []
+    assert all(modes), "a later turn is taken for an evaluation"
     steps = [row for row in testing.read_logging(tmp_path / "run") if "loss" in row]
     assert all("watch/engine_ratio" in step for step in steps), "nothing was compared"
     assert [step["num_turns"] for step in steps] == [3, 3, 3]
@@ -208,6 +234,12 @@ def test_healthy_turns_with_images_are_compared_and_silent(overrides, trained, t
     )
     assert len(listed) == 3
     assert all(images.count("56 x 56") == int(turn) for turn, images in listed)
+
+
+def test_an_image_that_is_changed_in_place_is_told(trained):
+    (verdict,) = trained(scheduler=Drawing, **FIRST)
+    assert "image 2, as turn 2 saw it, was changed in memory afterwards" in verdict["text"]
+    assert "(row " in verdict["text"]
 
 
 def test_a_scheduler_that_rewrites_history_is_noted_and_no_fault(trained, tmp_path):

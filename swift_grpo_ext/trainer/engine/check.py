@@ -24,6 +24,7 @@ from swift_grpo_ext.trainer.engine.agreement import (
     total,
 )
 from swift_grpo_ext.trainer.engine.comparison import Comparison
+from swift_grpo_ext.trainer.engine.prompts import marks_of
 from swift_grpo_ext.trainer.engine.recorder import RECORDER, Recorder
 from swift_grpo_ext.trainer.host import Host, base_model, once_of_run
 from swift_grpo_ext.trainer.samples import Claim, VisionSample
@@ -140,6 +141,8 @@ class EngineCheck:
             claims = claims_of(output)
             if self._recorder:
                 claims = [replace(claim, logps=self._recorder.of_row(row, len(outputs))) for claim in claims]
+            if self._due():
+                claims[-1] = replace(claims[-1], pictures=marks_of(request.images))
             self._turns[name] += claims
 
     def note(self, samples: list[VisionSample], outputs: Sequence[RolloutOutput]) -> list[VisionSample]:

@@ -20,6 +20,7 @@ from swift_grpo_ext.swap import swapped
 from swift_grpo_ext.trainer.engine import agreement
 from swift_grpo_ext.trainer.engine.agreement import Agreement, Distance, TurnFigures, begin_and_rest, distance
 from swift_grpo_ext.trainer.engine.prompts import (
+    changed_image,
     first_difference,
     grid_difference,
     lost_image,
@@ -214,6 +215,7 @@ class Comparison:
         grids = inputs.get("image_grid_thw")
         if grids is not None and not words:
             words = grid_difference(claims[-1].sizes or (), grids.tolist())
+        words = words or changed_image(claims)
         return f"{where and f'in {where}: '}{words} ({sample.row_label})" if words else ""
 
     def _history(self, sample: VisionSample) -> str:

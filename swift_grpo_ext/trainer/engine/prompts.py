@@ -3,6 +3,11 @@
 from collections.abc import Callable, Collection, Sequence
 from itertools import groupby, takewhile, zip_longest
 from math import isqrt
+from zlib import crc32
+
+from PIL import Image
+
+from swift_grpo_ext.trainer.samples import Claim
 
 Decode = Callable[[Sequence[int]], str]
 _CONTEXT = 12
@@ -101,6 +106,23 @@ def lost_image(turns: Sequence[Sequence[Sequence[int]] | None], given: int) -> s
         f"in turn {turn} the engine saw image {given + 1} ({width} x {height} pixels), which the trainer "
         "does not have: a scheduler's step returns all images as {'rollout_infos': {'images': [...]}}"
     )
+
+
+def marks_of(images: Sequence[object] | None) -> list[int]:
+    """Tells each picture in memory from the same one after a change; 0 for what lies in a file."""
+    return [crc32(image.tobytes()) if isinstance(image, Image.Image) else 0 for image in images or ()]
+
+
+def changed_image(claims: Sequence[Claim]) -> str:
+    """Which image was another one when a later turn saw it, in words; empty if none, or nobody knows."""
+    for turn, claim in enumerate(claims, 1):
+        for number, marks in enumerate(zip(claim.pictures, claims[-1].pictures, strict=False), 1):
+            if all(marks) and len(set(marks)) > 1:
+                return (
+                    f"image {number}, as turn {turn} saw it, was changed in memory afterwards and is trained "
+                    "on as it became: a scheduler or an environment draws on a copy (image.copy())"
+                )
+    return ""
 
 
 def _runs(ids: Sequence[int], placeholders: Collection[int]) -> list[int]:
