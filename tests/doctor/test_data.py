@@ -269,6 +269,7 @@ def test_rewards_are_checked_by_the_reward_table(folder, found_in):
     assert about & set(found_in(data, rewards=rewards))
     broken = {"SWIFT_GRPO_EXT_REWARD_TABLE": '{"rewards": {"ext_iou": {"parameters": {"frame": "px"}}}}'}
     assert "pixel_resized" in found_in(data, rewards=rewards, environ=broken)["reward-table"].what
+    assert "needs the parameter 'url'" in found_in(data, rewards="ext_judge")["reward-table"].what
 
 
 def test_a_gold_below_the_maximum_is_told(folder, found_in):
