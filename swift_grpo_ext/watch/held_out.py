@@ -158,12 +158,17 @@ class HeldOutHistory:
 
     @property
     def best(self) -> Evaluation | None:
-        """The comparable evaluation with the best mean; None before the first.
+        """The comparable evaluation with the best mean; None before the first."""
+        return next(iter(self.best_first()), None)
 
-        The last of equal ones: over a few dozen rows means are often equal by chance, and the policy has been
-        trained for longer.
+    def best_first(self) -> list[Evaluation]:
+        """The comparable evaluations by their means.
+
+        Of equal ones the last comes first: over a few dozen rows means are often equal by chance, and the
+        policy has been trained for longer.
         """
-        return max(reversed(self._scored), key=self._height, default=None)
+        newest_first = self._scored[::-1]  # sorted keeps the order of equal ones
+        return sorted(newest_first, key=self._height, reverse=True)
 
     @property
     def _scored(self) -> list[Evaluation]:

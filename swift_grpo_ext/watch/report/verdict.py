@@ -5,6 +5,7 @@ import statistics
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import chain
+from pathlib import Path
 from typing import Literal, NamedTuple
 
 from swift_grpo_ext.watch.held_out import TOTAL, HeldOutHistory, metric_of
@@ -147,10 +148,18 @@ def _of_held_out(run: Run, history: HeldOutHistory) -> Iterable[str]:
     change = last.change_since(first, metric)
     moved = f", a change of {change}" if change and first is not last else ""
     yield f"Held-out {metric} {ends}{moved}."
-    places = (folder / f"checkpoint-{best.step}" for folder in reversed(run.folders))
-    checkpoint = next((place for place in places if place.is_dir()), None)
+    left = {evaluation.step: _checkpoint(run, evaluation.step) for evaluation in history.best_first()}
+    step, checkpoint = next((item for item in left.items() if item[1]), (best.step, None))
     where = f": {checkpoint}" if checkpoint else "; no checkpoint of that step is left"
+    if step != best.step:
+        where = f"; of the checkpoints that are left that of step {step} is the best: {checkpoint}"
     yield f"Best held-out {metric} {best.interval(metric)} at step {best.step}{where}."
+
+
+def _checkpoint(run: Run, step: int) -> Path | None:
+    """The folder of a step's checkpoint, if it is still there."""
+    places = (folder / f"checkpoint-{step}" for folder in reversed(run.folders))
+    return next((place for place in places if place.is_dir()), None)
 
 
 def _findings_of_monitors(run: Run) -> dict[str, str]:
