@@ -37,6 +37,7 @@ STYLES = {
     "fifth": Path(__file__).with_name("reward_styles_fifth.jsonl"),
     "sixth": Path(__file__).with_name("reward_styles_sixth.jsonl"),
     "seventh": Path(__file__).with_name("reward_styles_seventh.jsonl"),
+    "eighth": Path(__file__).with_name("reward_styles_eighth.jsonl"),
 }
 TOLERANCE = 0.02
 """A score as near as this to the human's agrees: humans write 0.33 for a third."""
