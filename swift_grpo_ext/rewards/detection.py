@@ -42,7 +42,6 @@ def _by_label(
     for region in stated_regions(extract_answer(completion) or "", "box", places.in_answers):
         if region.box is not None:
             confidence = 1.0 if region.confidence is None else min(1.0, max(0.0, region.confidence))
-            confidence = 0.0 if math.isnan(confidence) else confidence
             label = "" if unlabelled else " ".join(region.label.casefold().split())
             predicted[label].append((region.box, confidence))
     return predicted, gold

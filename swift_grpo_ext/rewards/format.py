@@ -9,23 +9,11 @@ from swift_grpo_ext.rewards.contract import Columns, reward
 from swift_grpo_ext.rewards.reading.answer import balanced_end, last_fenced, unwrapped
 from swift_grpo_ext.rewards.reading.boxes import parse_regions
 from swift_grpo_ext.rewards.reading.json_text import decoded
+from swift_grpo_ext.rewards.reading.words import FORMATS
 
 _BLANK = "\u115f\u1160\u2800\u3164\uffa0"  # fillers of Hangul, the empty cell of Braille: they show nothing
 
-# In turn what stands before a mark, and the mark; last what stands behind them all. "" is white space, "..."
-# something visible, which is a block, "?" anything.
-GRAMMARS: dict[str, tuple[str, ...]] = {
-    "think_answer": ("", "<think>", "...", "</think>", "", "<answer>", "...", "</answer>", ""),
-    "think": ("", "<think>", "...", "</think>", "..."),
-    "answer": ("", "<answer>", "...", "</answer>", ""),
-    "opened_think_answer": ("...", "</think>", "", "<answer>", "...", "</answer>", ""),
-    "opened_think": ("...", "</think>", "..."),
-    "think_boxed": ("", "<think>", "...", "</think>", "?", "\\boxed{", "...", "}", "?"),
-    "think_glm_box": (
-        "", "<think>", "...", "</think>", "?", "<|begin_of_box|>", "...", "<|end_of_box|>", "?",
-    ),
-    "react": ("", "Thought:", "...", "Action:", "...", "Action Input:", "..."),
-}  # fmt: skip
+GRAMMARS = FORMATS.grammars
 Grammar: TypeAlias = Literal[
     "think_answer", "think", "answer", "opened_think_answer", "opened_think", "think_boxed",
     "think_glm_box", "react",

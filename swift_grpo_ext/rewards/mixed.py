@@ -9,6 +9,7 @@ from pydantic import Field
 from swift_grpo_ext.rewards.choice import choice
 from swift_grpo_ext.rewards.contract import Columns, Unscorable, reward
 from swift_grpo_ext.rewards.gold.columns import gold_strings
+from swift_grpo_ext.rewards.gold.question import QUESTION
 from swift_grpo_ext.rewards.math_equality import math
 from swift_grpo_ext.rewards.numeric import numeric
 from swift_grpo_ext.rewards.reading.answer import readings
@@ -52,7 +53,7 @@ def plain_text(text: str) -> str:
 
 @reward(
     gold=GOLD,
-    reads=("options", "choices"),
+    reads=("options", "choices", *QUESTION),
     cost="process",
     gold_text=lambda row, **_: gold_strings(row, GOLD)[0],
 )

@@ -1,13 +1,15 @@
 """Numbers read off charts, tables and instruments."""
 
+from dataclasses import replace
 from typing import Annotated
 
 from pydantic import Field
 
 from swift_grpo_ext.rewards.contract import Columns, Unscorable, reward
 from swift_grpo_ext.rewards.gold.columns import gold_string
+from swift_grpo_ext.rewards.gold.question import QUESTION, question_of, topic_of
 from swift_grpo_ext.rewards.reading.answer import normalise_short
-from swift_grpo_ext.rewards.reading.numbers import Quantity, quantities, stated_number
+from swift_grpo_ext.rewards.reading.numbers import Quantity, asked_in, quantities, stated_number
 
 GOLD = ("solution", "answer")
 
@@ -20,7 +22,7 @@ def _gold_quantity(columns: Columns) -> Quantity:
     return numbers[0]
 
 
-@reward(gold=GOLD, gold_text=lambda row, **_: _gold_quantity(row) and gold_string(row, GOLD))
+@reward(gold=GOLD, reads=QUESTION, gold_text=lambda row, **_: _gold_quantity(row) and gold_string(row, GOLD))
 def numeric(
     completion: str,
     columns: Columns,
@@ -32,7 +34,10 @@ def numeric(
     r"""A number within tolerance, 0..1: 1 if so, else 0. The default is ChartQA's relaxed accuracy of 5 %.
 
     The number counts that the answer states: what follows "the answer is", what is in bold, what follows
-    "is", else the last one. "4 or 5", a bound ("more than 5") and a denial are no answer. Thousands
+    "is", else the last one; of "38 in 2018 and 42 in 2019" the part counts that names most of what the row's
+    question names. "4 or 5", a bound ("more than 5"), a bare list of numbers and a denial are no answer. To a
+    question for "million dollars", 42 and "42 million" are the same, and a bare gold is in the unit that the
+    question asks for ("in metres"). Thousands
     separators, decimal commas, fractions, powers of
     ten, number words (English, Chinese), scale words (million, 万), currency and percent signs and units are
     read (km/h, kg/m³, 1 hour 30 minutes); the answer is converted to the gold's unit. If only one of gold and
@@ -43,7 +48,8 @@ def numeric(
         relative_tolerance: Allowed error as a fraction of the gold. 0 for exact.
         absolute_tolerance: Allowed error in the gold's unit, if that is more.
         shaped: Outside of the tolerance, give 1 minus the relative error as a fraction, down to 0.
-    Gold: ``solution`` (or ``answer``): one number, or text with exactly one number in it.
+    Gold: ``solution`` (or ``answer``): one number, or text with exactly one number in it. The question is in
+        ``question``, ``problem``, ``query`` or the last user turn of ``messages``, if anywhere.
     Raises:
         Unscorable: No gold, or not exactly one number in it.
     Rises with: Being within tolerance.
@@ -58,10 +64,16 @@ def numeric(
         1.0
     """
     gold = _gold_quantity(columns)
-    predicted = stated_number(completion)
+    predicted = stated_number(completion, topic_of(columns))
     if predicted is None:
         return 0.0
-    return _nearness(predicted, gold, relative_tolerance, absolute_tolerance, shaped)
+    scale, unit = asked_in(question_of(columns))
+    if not gold.unit.dimension:
+        gold = replace(gold, unit=unit)
+    readings = {predicted, replace(predicted, written=predicted.written / scale)}
+    return max(
+        _nearness(reading, gold, relative_tolerance, absolute_tolerance, shaped) for reading in readings
+    )
 
 
 def _nearness(predicted: Quantity, gold: Quantity, relative: float, absolute: float, shaped: bool) -> float:

@@ -12,13 +12,14 @@ from swift_grpo_ext.rewards.contract import Columns, Unscorable, reward
 from swift_grpo_ext.rewards.gold.columns import gold_string
 from swift_grpo_ext.rewards.reading.answer import extract_answer, last_fenced
 from swift_grpo_ext.rewards.reading.tokens import edit_similarity
+from swift_grpo_ext.rewards.reading.words import any_case
 
 GOLD = ("solution", "table", "answer")
 MAX_GOLD_CELLS = 400
 
-_TAG = re.compile(r"<(/?)(table|tr|td|th)\b([^<>]{0,512})>", re.IGNORECASE)
+_TAG = any_case(r"<(/?)(table|tr|td|th)\b([^<>]{0,512})>")
 _OTHER_TAG = re.compile(r"</?[A-Za-z][^<>]{0,256}>")
-_SPAN = re.compile(r"\b(colspan|rowspan)\s{0,4}=\s{0,4}[\"']?(\d{1,3})", re.IGNORECASE)
+_SPAN = any_case(r"\b(colspan|rowspan)\s{0,4}=\s{0,4}[\"']?(\d{1,3})")
 _RULE = re.compile(r"[\s|:-]*\Z")
 _BAR = re.compile(r"(?<!\\)\|")
 _LAST_BAR = re.compile(r"(?<!\\)\|\Z")

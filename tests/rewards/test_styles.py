@@ -45,7 +45,11 @@ def test_agreement_with_a_human(measured, reward):
 
 
 def test_no_attack_pays(styles, measured):
-    attacks = [case for case in styles.read_styles("fourth", "fifth", "sixth", "seventh") if "attack" in case]
+    attacks = [
+        case
+        for case in styles.read_styles("fourth", "fifth", "sixth", "seventh", "eighth")
+        if "attack" in case
+    ]
     assert len(attacks) >= 180
     assert len({case["attack"] for case in attacks}) >= 12
     assert {case["human"] for case in attacks} == {0}

@@ -24,16 +24,16 @@ from swift_grpo_ext.rewards.reading.json_boxes import regions_in
 from swift_grpo_ext.rewards.reading.json_text import Json, values_in
 from swift_grpo_ext.rewards.reading.region import OrderOf, Region, as_corners
 from swift_grpo_ext.rewards.reading.tool_calls import tool_calls
+from swift_grpo_ext.rewards.reading.words import any_case
 
 # "action: click"
 _LINE = re.compile(r"(?:^|\t|\n)\s{0,8}[-*]?\s{0,4}([A-Za-z_]{1,24})\s{0,4}[:：][ \t]{0,8}([^\t\n]{1,512})")
 # "long press"
-_VERB = re.compile(
+_VERB = any_case(
     "|".join(
         rf"(?<![A-Za-z_</]){word.replace('_', '[ _]')}(?![A-Za-z_])" if word.isascii() else word
         for word in sorted(KINDS, key=len, reverse=True)
-    ),
-    re.IGNORECASE,
+    )
 )
 # Which arguments hold the text of an action, other than ``text``.
 _TEXT_OF = {
@@ -46,21 +46,19 @@ _TEXT_OF = {
 MAX_WORDS = 4_000  # characters at the end of an answer in which an action in words is looked for
 LONG_PRESS = 500  # milliseconds
 # "Thought: the button"
-_THOUGHT = re.compile(
-    r"(?:\A|\n)\s{0,4}(?:thoughts?|thinking|reason(?:ing)?|思考)\s?[:：][^\n]*", re.IGNORECASE
-)
+_THOUGHT = any_case(r"(?:\A|\n)\s{0,4}(?:thoughts?|thinking|reason(?:ing)?|思考)\s?[:：][^\n]*")
 # "Action: "
-_ACTED = re.compile(r"(?:\A|\n|[.!?。]\s)\s{0,4}(?:actions?|动作)\s?[:：]", re.IGNORECASE)
+_ACTED = any_case(r"(?:\A|\n|[.!?。]\s)\s{0,4}(?:actions?|动作)\s?[:：]")
 # "[hello]"
 _BRACKETED = re.compile(r"\s{0,4}[\[\"'“「]([^\[\]\"'”」\n]{1,512})[\]\"'”」]")
 
 # "click(80, 95)?"
 _ASKED_AT_END = re.compile(rf"[\])}}>][\s`*]{{0,4}}[?？]{{1,3}}\s{{0,4}}\Z|\){REJECTED.pattern}")
 # "no ", "should I "
-_ASKED = re.compile(
-    r"\b(?:no|(?:should|shall|can|may|must|do) (?:i|we)|if [^.\n]{1,60}\b(?:i|we) would|wrong to"
-    r"|should (?:one|you|he))\s\Z",
-    re.IGNORECASE,
+_ASKED = any_case(
+    r"\b(?:no|(?:wants?|asks?|told|tells?) (?:me|you|us) to|(?:should|shall|can|may|must|do) (?:i|we)"
+    r"|if [^.\n]{1,60}\b(?:i|we) would|wrong to"
+    r"|should (?:one|you|he))\s\Z"
 )
 
 
@@ -180,6 +178,8 @@ def _completed(
         times = str(given.get("times", given.get("amount_up")))
         button = str(given.get("button", "")).casefold()
         kind = "drag" if end else CLICKS.get(times) or BUTTONS.get(button, kind)
+    if kind == "key" and place and not _text(given, ["key", "button", "text"]):
+        kind = "click"  # press(10, 20)
     if kind in ("scroll", "hscroll", "swipe"):
         text = own_text or _direction(kind, given)
         kind = "scroll" if kind == "hscroll" else kind

@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from swift_grpo_ext.rewards.reading.doubt import HEARSAY, requests_input
 from swift_grpo_ext.rewards.reading.json_text import decoded
 from swift_grpo_ext.rewards.reading.statement import UNSURE, after_label, fold_width, without_explanation
-from swift_grpo_ext.rewards.reading.words import DIALECTS, WRITING
+from swift_grpo_ext.rewards.reading.words import DIALECTS, WRITING, any_case
 
 ANSWER = ("<answer>", "</answer>")
 THINKING = tuple(DIALECTS.thinking.items())
@@ -27,7 +27,6 @@ MAX_LEAD = 120  # characters of a sentence before what it says
 MAX_SENTENCE = 800  # characters of a sentence in which what is marked is looked for
 MAX_ANSWER_CHARS = 32_768  # a longer answer counts as none: no task needs it, and costs stay bounded
 
-_MARKS = {pair: tuple(re.compile(re.escape(mark), re.I) for mark in pair) for pair in (*BLOCKS, *THINKING)}
 # "<|im_end|>"
 _END = re.compile(rf"(?:\s{{0,9}}(?:{'|'.join(map(re.escape, DIALECTS.ends))}))+\Z")
 _INVISIBLE = dict.fromkeys(
@@ -35,54 +34,41 @@ _INVISIBLE = dict.fromkeys(
 )
 # r"\boxed{"
 _BOX = re.compile(r"\\(?:boxed|fbox)\s{0,2}\{")
-KEYS = (
-    "final_answer",
-    "final",
-    "answer",
-    "答案",
-    "result",
-    "option",
-    "choice",
-    "prediction",
-    "response",
-    "value",
-)
+KEYS = DIALECTS.keys
 # r"\text{"
 _COMMAND = re.compile(r"\\(?:text|textbf|textit|textrm|mathrm|mathbf|mathsf|boldsymbol|bf)\s?\{")
+# "<count>6</count>"
+_ELEMENT = re.compile(r"<(\w{1,24})>([^<>]*)</\1>")
 # "**12**"
 _MARKED = re.compile(r"\*\*([^*\n]{1,400})\*\*|[\"“「『]([^\"“”「」『』\n]{1,400})[\"”」』]")
 # "The date is 12 March.", "Signed by: Dr. Jane Smith": a short sentence that ends in what it says
-_SENTENCE = re.compile(
+_SENTENCE = any_case(
     r"(?:the|this|that|these|those|it|its|he|she|they|his|her|their|there|i|we|a|an|in the|on the"
     r"|el|los?|las?|une?|una|les?|esta?o?s?|ceci|der|die|das)\b"
-    r"|[^\W\d][^\n:：]{0,40}[:：]\s|[\u3040-\u30ff\u4e00-\u9fff]",
-    re.IGNORECASE,
+    r"|[^\W\d][^\n:：]{0,40}[:：]\s|[\u3040-\u30ff\u4e00-\u9fff]"
 )
 # " is on "
-_LED_IN = re.compile(
-    r"(?:['’]s|\b(?:is|are|was|were|be|reads?|says?|called|named|shows?|has|have|by|on|in|at|to|from|for|as|of|like|dated|\w{2,10}ing|sees?|costs?|paid|holds?|wears?|contains?|titled|label(?:l?ed)?|es|son|está|dice|est|sont|dit|ist|è|é))[:\s]\s{0,3}"
-    r"|[:：]\s{0,3}|(?:是|为|叫|写着|显示|位于|在|は)[:：]?\s{0,3}",
-    re.IGNORECASE,
+_LED_IN = any_case(
+    r"(?:['’]s|\b(?:is|are|was|were|be|reads?|says?|called|named|shows?|has|have|by|on|in|at|to|from|for"
+    r"|as|of|like|dated|\w{2,10}ing|sees?|costs?|paid|holds?|wears?|contains?|titled|label(?:l?ed)?|es"
+    r"|son|está|dice|est|sont|dit|ist|è|é))[:\s]\s{0,3}"
+    r"|[:：]\s{0,3}|(?:是|为|叫|写着|显示|位于|在|は)[:：]?\s{0,3}"
 )
 # "not ": with which a sentence says something else, or more than one thing
-_LEFT_OPEN = re.compile(
-    rf"[,;，；、]|\b(?:or|and|not|cannot|no|nothing|nor|never|neither|than|but|opposite|opposed|different|far|if)\b|n['’]t\b|[不没非或]|{UNSURE.pattern}|{HEARSAY.pattern}",
-    re.IGNORECASE,
+_LEFT_OPEN = any_case(
+    rf"[,;，；、]|\b(?:or|and|not|cannot|no|nothing|nor|never|neither|than|but|opposite|opposed|different"
+    rf"|far|if)\b|n['’]t\b|[不没非或]|{UNSURE.pattern}|{HEARSAY.pattern}"
 )
 # "Here is the text of the image:\n\n"
-_PREAMBLE = re.compile(
-    r"\A(?=[^\n]{0,160}(?:\b(?:texts?|image|picture|transcri\w{1,8}|contents?|follow\w{1,4}|here|below|json|table|answer|reads?|says?|shows?)\b|文字|文本|内容|如下|表格))"
+_PREAMBLE = any_case(
+    r"\A(?=[^\n]{0,160}(?:\b(?:texts?|image|picture|transcri\w{1,8}|contents?|follow\w{1,4}|here|below"
+    r"|json|table|answer|reads?|says?|shows?)\b|文字|文本|内容|如下|表格))"
     r"[^\n]{0,200}[:：][*\s]{0,4}\n\s*"
-    r"|\A(?:according to|based on|from|in|looking at|as shown in) [^,.\n]{1,60}, (?=\S)",
-    re.IGNORECASE,
+    r"|\A(?:according to|based on|from|in|looking at|as shown in) [^,.\n]{1,60}, (?=\S)"
 )
 # "的": that ends a sentence behind what it says
-_LAST_WORD = re.compile(r"(?:的|です|だ)\Z")
+_LAST_WORD = re.compile(r"(?:的| in colou?r|です|だ)\Z")
 _ROUNDS = 5
-
-
-def _last(pattern: re.Pattern[str], text: str, end: int | None = None) -> re.Match[str] | None:
-    return [None, *pattern.finditer(text, 0, len(text) if end is None else end)][-1]
 
 
 def after_thinking(text: str) -> str:
@@ -110,12 +96,13 @@ def _folded(text: str) -> str:
 
 def last_block(text: str, tags: tuple[str, str]) -> str | None:
     """Content of the last closed block of these tags, without the tags; None if no block is closed."""
-    opening, closing = _MARKS[tags]
-    end = _last(closing, text)
-    if (start := _last(opening, text, end.start()) if end else None) is None:
+    opening, closing = tags
+    plain = _folded(text)
+    start = plain.rfind(opening, 0, max(0, plain.rfind(closing)))
+    if start < 0:
         return None
-    first = closing.search(text, start.end())
-    return text[start.end() : first.start() if first else None]
+    start += len(opening)
+    return text[start : plain.find(closing, start)]
 
 
 def extract_answer(completion: str) -> str | None:
@@ -123,7 +110,7 @@ def extract_answer(completion: str) -> str | None:
     answer = after_thinking(completion)
     plain = answer.casefold()
     for tags in BLOCKS:
-        if tags[0] in plain and _MARKS[tags][0].search(answer):
+        if tags[0] in plain:
             if (block := last_block(answer, tags)) is None:
                 return None
             answer = block
@@ -143,7 +130,7 @@ def balanced_end(text: str) -> int:
 
 def last_boxed(text: str) -> str | None:
     r"""Content of the last ``\boxed{...}`` with balanced braces, None if there is none."""
-    mark = _last(_BOX, text)
+    mark = [None, *_BOX.finditer(text)][-1]
     end = balanced_end(rest := text[mark.end() :]) if mark else -1
     return rest[:end].strip() if end >= 0 else None
 
@@ -191,6 +178,8 @@ def _without_pair(text: str) -> str:
     if (command := _COMMAND.match(text) or _BOX.match(text)) and text.endswith("}"):
         inner = text[command.end() :]
         return inner[:-1] if balanced_end(inner) == len(inner) - 1 else text
+    if element := _ELEMENT.fullmatch(text):
+        return element[2]
     ended = text[:-1] if text.endswith((".", "。")) else text  # **B**.
     for opening, closing in WRITING.wrapping.items():
         if len(ended) >= len(opening + closing) and ended.startswith(opening) and ended.endswith(closing):

@@ -6,10 +6,11 @@ from typing import Any
 
 from swift_grpo_ext.rewards.reading.answer import last_fenced
 from swift_grpo_ext.rewards.reading.coordinates import Kind, written_out
-from swift_grpo_ext.rewards.reading.doubt import NEGATION, REJECTED, asserted, is_unsure, without_questions
+from swift_grpo_ext.rewards.reading.doubt import NEGATION, REJECTED, is_unsure, stated, without_questions
 from swift_grpo_ext.rewards.reading.json_boxes import regions_in
 from swift_grpo_ext.rewards.reading.json_text import json_values, values_in
 from swift_grpo_ext.rewards.reading.region import OrderOf, Region, as_corners, region_of_numbers
+from swift_grpo_ext.rewards.reading.words import any_case
 
 MAX_REGIONS = 300  # an answer with more objects counts as none
 
@@ -18,36 +19,38 @@ _REF = re.compile(
     r"<(?:ref|p|phrase|\|object_ref_start\||\|ref\|)>([^<>]{1,256})<(?:/|\|object_ref_end\|>|\|/ref\|>)"
 )
 # "[]"
-_EMPTY = re.compile(
-    r"(?:\[\s{0,8}\]|\{\s{0,8}\}|null|none|nil|nothing|empty|absent|n/?a)\W{0,8}", re.IGNORECASE
-)
+_EMPTY = any_case(r"(?:\[\s{0,8}\]|\{\s{0,8}\}|null|none|nil|nothing|empty|absent|n/?a)\W{0,8}")
 # "not nothing"
 _SOMETHING = re.compile(
     r"\b(?:not|n['’]t|without) (?:nothing|none|empty|nil|null|absent)\b|不是没有|并非没有"
 )
 # ": []"
-_EMPTY_FIELD = re.compile(r":\s{0,4}(?:\[\s{0,4}\]|null|none)", re.IGNORECASE)
+_EMPTY_FIELD = any_case(r":\s{0,4}(?:\[\s{0,4}\]|null|none)")
 # "no dog"
-_NEGATED = re.compile(
-    r"\b(?:no|none|nothing|not|cannot|can['’]?t|isn['’]?t|aren['’]?t|doesn['’]?t|don['’]?t|couldn['’]?t|neither"
-    r"|without|absent|unable)\b|[没无未]|不存在|不在|找不到|看不到|ありません|いません|없",
-    re.IGNORECASE,
+_NEGATED = any_case(
+    r"\b(?:no|none|nothing|not|cannot|can['’]?t|isn['’]?t|aren['’]?t|doesn['’]?t|don['’]?t|couldn['’]?t"
+    r"|neither"
+    r"|without|absent|unable)\b|[没无未]|不存在|不在|找不到|看不到|ありません|いません|없"
 )
 # "not at [10, 20, 30, 40]"
-_DENIED_PLACE = re.compile(
-    rf"(?:{NEGATION}|\b(?:nothing|nobody|no(?! doubt))\b|不在)"
+_DENIED_PLACE = any_case(
+    rf"(?:{NEGATION}|\b(?:maybe|perhaps|possibly|might|could be|nothing|nobody|no(?! doubt))\b|不在)"
     r"[^\d\[\](){}<>.,;:\n]{0,24}[\[(<]{1,3}[^\[\](){}<>]{0,80}[\])>]{1,3}"
     rf"|[\[(<]{{1,3}}[^\[\](){{}}<>]{{0,80}}[\])>]{{1,3}}(?:{REJECTED.pattern}"
-    r"|\sor (?:maybe|perhaps|possibly) not\b)",
-    re.IGNORECASE,
+    r"|\sor (?:maybe|perhaps|possibly) not\b)"
 )
 MAX_STATEMENT = 400  # characters of an answer that states an absence; a longer one is not read for it
 
 
 def stated_regions(text: str, kind: Kind, order_of: OrderOf = as_corners) -> list[Region]:
     """The objects of `parse_regions`, without places that the text denies: "not at [10, 20, 30, 40]"."""
-    stated = text if '"' in text else asserted(text)
-    return parse_regions(_DENIED_PLACE.sub(" ", stated), kind, order_of)
+    if '"' in text:
+        return _undenied(text, kind, order_of)
+    return stated(text, lambda part: _undenied(part, kind, order_of) or None) or []
+
+
+def _undenied(text: str, kind: Kind, order_of: OrderOf) -> list[Region]:
+    return parse_regions(_DENIED_PLACE.sub(" ", text), kind, order_of)
 
 
 def parse_regions(text: str, kind: Kind, order_of: OrderOf = as_corners) -> list[Region]:

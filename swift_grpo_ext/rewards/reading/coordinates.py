@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
-from swift_grpo_ext.rewards.reading.words import PLACES, by_word
+from swift_grpo_ext.rewards.reading.words import PLACES, any_case, by_word
 
 MAX_LABEL = 160  # characters before a place that are looked at
 
@@ -15,23 +15,22 @@ _TAGS = re.compile(r"<[^<>]{0,64}>?|^[a-z_|]{1,16}\|?>|\*\*|`|\|")
 # "1. ": before a label in a list
 _ITEM = re.compile(r"^[\s\-*•#>–—,;.。、]*(?:\(?\d{1,3}[.):、]\s*)?[\s\-*•]*")
 # "and ": before a label
-_CONJUNCTION = re.compile(r"^(?:and|和|与|以及|;|,)\s*", re.IGNORECASE)
+_CONJUNCTION = any_case(r"^(?:and|和|与|以及|;|,)\s*")
 # "there is a "
-_FIRST = re.compile(r"^(?:(?:there (?:is|are)|i (?:see|found|detect)|the|an?|one)\s+)+", re.IGNORECASE)
+_FIRST = any_case(r"^(?:(?:there (?:is|are)|i (?:see|found|detect)|the|an?|one)\s+)+")
 # " is located at"
-_LAST = re.compile(
+_LAST = any_case(
     r"(?:[\s:：=,\-–—>([]+|\b(?:is|are|was|located|found|detected|positioned|at|in|on|with|its|the|of|an?|bounding"
-    r"|box(?:es)?|bbox(?:_2d)?|box_2d|coordinates?|position|location|region|area)|['’]s|是|为|在|位于|的|坐标|位置|边界框|检测框)$",
-    re.IGNORECASE,
+    r"|box(?:es)?|bbox(?:_2d)?|box_2d|coordinates?|position|location|region|area)|['’]s|是|为|在|位于|的|坐标|位置"
+    r"|边界框|检测框)$"
 )
 # "x1=\"1\" alt=\"cat\""
 _ALT = re.compile(r"[^<>]{0,160}\balt=[\"']([^\"'<>]{1,160})[\"']")
 # ". ": after which a label begins
 _SENTENCE = re.compile(r"[.。!?！？]\s|[{}\[\]()\\$]")
 # "final answer"
-_NO_LABEL = re.compile(
-    r"(?:final )?answer|from|(?:top|upper)[- ]left(?: corner)?|左上角?|with confidence.*|box_end|答案|the",
-    re.IGNORECASE,
+_NO_LABEL = any_case(
+    r"(?:final )?answer|from|(?:top|upper)[- ]left(?: corner)?|左上角?|with confidence.*|box_end|答案|the"
 )
 # " black cat": a label behind its place
 _AFTER = re.compile(r"[^\n;\[(<]{0,160}")
@@ -94,9 +93,9 @@ _BIN = re.compile(r"<\|?(loc(?=\d{4}>))?\D{0,6}(\d{1,4})")
 _PALIGEMMA = (1, 0, 3, 2)  # its <loc0123> tokens write y before x
 
 # " to ": between two corners
-_BETWEEN_CORNERS = re.compile(r"\W{0,12}(?:to|and|through|至|到|和|与)?\W{0,12}", re.IGNORECASE)
+_BETWEEN_CORNERS = any_case(r"\W{0,12}(?:to|and|through|至|到|和|与)?\W{0,12}")
 # " -> ": between two corners, where points may be listed
-_AS_ONE_BOX = re.compile(r"[\])<]?(?:,?|\s{0,4}(?:to|至|到|-|–|→|->)\s{0,4})", re.IGNORECASE)
+_AS_ONE_BOX = any_case(r"[\])<]?(?:,?|\s{0,4}(?:to|至|到|-|–|→|->)\s{0,4})")
 # ", ": between two places of one name
 _LISTED = re.compile(r"[\])<]?[ \t]{0,4}(?:[,;，、]|\band\b|和){1,2}[ \t]{0,4}(?:and )?")
 
@@ -108,13 +107,9 @@ POINT_SHAPES = (("x", "y"), ("cx", "cy"), ("x1", "y1"), ("x2", "y2"))
 
 _EDGE = r"[\"'*`]{0,3}(?:\s{0,3}(?:coordinate|edge|value))?\s{0,4}(?:[=:>为是]|is\b|at\b)[\"'*`\s]{0,5}"
 # "x_min: 10"
-_NAMED = re.compile(
-    rf"(?<![A-Za-z0-9])({'|'.join(sorted(NAMES, key=len, reverse=True))}){_EDGE}({_NUMBER})", re.IGNORECASE
-)
+_NAMED = any_case(rf"(?<![A-Za-z0-9])({'|'.join(sorted(NAMES, key=len, reverse=True))}){_EDGE}({_NUMBER})")
 # "x1=\"10\" y1=\"20\""
-_NUMBERED = re.compile(
-    rf"\bx(\d{{0,3}}){_EDGE}({_NUMBER})[\"']?\s{{0,4}},?\s{{0,4}}y\1{_EDGE}({_NUMBER})", re.IGNORECASE
-)
+_NUMBERED = any_case(rf"\bx(\d{{0,3}}){_EDGE}({_NUMBER})[\"']?\s{{0,4}},?\s{{0,4}}y\1{_EDGE}({_NUMBER})")
 # "<points "
 _POINT_TAG = re.compile(r"<points?\s")
 

@@ -8,10 +8,12 @@ from swift_grpo_ext.rewards.reading.answer import KEYS, extract_answer, last_fen
 from swift_grpo_ext.rewards.reading.doubt import asserted, refuses
 from swift_grpo_ext.rewards.reading.json_text import Json, json_values
 from swift_grpo_ext.rewards.reading.numbers import (
-    ANYTHING,
     CONCLUDED,
+    LIST,
     Place,
     Quantity,
+    about,
+    place,
     quantities,
     stated_quantity,
 )
@@ -56,38 +58,30 @@ _NONE_FIRST = re.compile(
 )
 # "number_of_birds"
 _KEY = re.compile(r"count|total|number|\bnum|quantity|数量|总数|个数")
-_TOTALS: tuple[Place, ...] = tuple(
-    (re.compile(before), re.compile(behind))
-    for before, behind in (
-        ("", r"[^\d\n.]{0,60}?\b(?:in total|altogether|in all|overall)\b"),
-        (
-            r"(?:(?<!in )\b(?:total|overall|altogether|in all|sum)\b|(?:\A|[.!\n]\s?)in total\b)"
-            r"[^\d\n.]{0,40}\Z",
-            "",
-        ),
-        (r"(?:一共|总共|共计|合计|总计|总数|共|全部で|合計|총)[^\d\n。,]{0,10}\Z", ""),
-        (  # a number whose parts follow
-            r"\A\W{0,8}\Z|(?:\bthere(?:'s| is| are| were| was| appear| seem)|\b(?:see|count|find|counted"
-            r"|found"
-            r"|identified|detect|shows|contains|has|depicts)|有|见到|看到|있습니다|あります|います)[^\d.,:]{0,24}\Z",
-            r"(?:[^\W\d]|\s){0,40}(?:[:：(（—–](?!\s?(?:or|maybe|或|perhaps)\b)"
-            r"|[,，.。]?\s?(?:including|consisting|made up|其中|包括|(?:\d{1,4} )?of (?:which|them|these))"
-            r"|[,，] 1 (?:on|in|at|near|is|with|of)\b)",
-        ),
-    )
+_TOTALS = (
+    place(behind=r"[^\d\n.]{0,60}?\b(?:in total|altogether|in all|overall)\b"),
+    place(
+        r"(?:(?<!in )\b(?:total|overall|altogether|in all|sum)\b|(?:\A|[.!\n]\s?)in total\b)"
+        r"[^\d\n.]{0,40}\Z"
+    ),
+    place(r"(?:一共|总共|共计|合计|总计|总数|共|全部で|合計|총)[^\d\n。,]{0,10}\Z"),
+    place(  # a number whose parts follow
+        r"\A\W{0,8}\Z|(?:\bthere(?:'s| is| are| were| was| appear| seem)|\b(?:see|count|find|counted"
+        r"|found"
+        r"|identified|detect|shows|contains|has|depicts)|有|见到|看到|있습니다|あります|います)[^\d.,:]{0,24}\Z",
+        r"(?:[^\W\d]|\s){0,40}(?:[:：(（—–](?!\s?(?:or|maybe|或|perhaps)\b)"
+        r"|[,，.。]?\s?(?:including|consisting|made up|其中|包括|(?:\d{1,4} )?of (?:which|them|these))"
+        r"|[,，] 1 (?:on|in|at|near|is|with|of)\b)",
+    ),
 )
 # " 5 dogs and 3 cats": the first thing is what was asked for, where no question says so
-_FIRST_THING: Place = (
-    re.compile(r"(?:\A\W{0,4}|\b(?:has|have|shows|contains|are|is|see|hay|y a|sind)\s|有\s?)\Z"),
-    re.compile(
+_FIRST_THING = place(
+    (r"(?:\A\W{0,4}|\b(?:has|have|shows|contains|are|is|see|hay|y a|sind)\s|有\s?)\Z"),
+    (
         r"(?:\s([^\W\d]{2,16})){1,4}(?:,| (?:and|y|et|und))\s\d{1,4}(?!\s\1\b)"
         r"(?:\s[^\W\d]{2,16}){1,4}\W{0,4}\Z"
         rf"|[{CLASSIFIERS}]([\u4e00-\u9fff]{{1,6}})[和、,]\d{{1,4}}[{CLASSIFIERS}](?!\2)[\u4e00-\u9fff]{{1,6}}\W{{0,4}}\Z"
     ),
-)
-# "on the left 3 dogs, ": up to the end of what is said of one number
-_CLAUSE = re.compile(
-    r"(?:[^.!?。！？\n\d]|\.(?=\d)){0,120}\d(?:(?!\b(?:and|but|while|whereas|with|plus|versus|vs)\b)[^.,;:!?。，；：！？、()\n和与而还以]|[.,](?=\d))*"
 )
 # "no dogs": of something it is a count of none
 _NO = re.compile(
@@ -96,16 +90,13 @@ _NO = re.compile(
     r"|(?:没有|沒有)(?=[\u4e00-\u9fff])"
 )
 # What is near the count but is not it, and what only numbers an object: "almost 7", "the 7th".
-_BESIDE: tuple[Place, ...] = (
-    (
-        re.compile(
-            r"(?:\b(?:almost|nearly|close to|just (?:under|over)|not quite|approaching|no(?: number)?)|接近"
-            r"|将近)\s?\Z|\b(?:page|step|figure|chapter)\s\Z"
-            r"|\b(?!(?:the|final|total|correct|exact|right) )[a-z]{3,16} number\s\Z"
-        ),
-        ANYTHING,
+_BESIDE = (
+    place(
+        r"(?:\b(?:almost|nearly|close to|just (?:under|over)|not quite|approaching|no(?: number)?)|接近"
+        r"|将近)\s?\Z|\b(?:page|step|figure|chapter)\s\Z"
+        r"|\b(?!(?:the|final|total|correct|exact|right) )[a-z]{3,16} number\s\Z"
     ),
-    (ANYTHING, re.compile(r"(?:st|nd|rd|th)\b")),
+    place(behind=r"(?:st|nd|rd|th)\b"),
 )
 
 
@@ -151,9 +142,11 @@ def _counted(text: str, topic: frozenset[str]) -> int | None:
         for total in (numbers[0], numbers[-1]):
             if 2 * total == sum(numbers):
                 return total
+    if LIST.fullmatch(plain) and len(set(numbers)) > 1 and numbers[0] > 1:
+        return None  # 4, 5, 6: nobody counts from there
     places = (CONCLUDED, *_TOTALS)
     if topic and not labels(plain):
-        source = _about(_NO.sub("0 ", source), topic) or source
+        source = about(_NO.sub("0 ", source), topic) or source
         places = (*places, _number_of(topic))
     return next(iter(_whole([stated_quantity(source, (*places, _FIRST_THING), _BESIDE)])), None)
 
@@ -181,21 +174,8 @@ def _plain(text: str) -> str:
     return text if re.search(r"\d", text) or refused else _NOTHING.sub("0", text, count=1)
 
 
-def _about(text: str, topic: frozenset[str]) -> str:
-    """The parts of a text with a number that name most of what is asked for; "" if none does.
-
-    All of it where it ends in a number that is said of nothing by itself ("3 here, 2 there, in all 5").
-    """
-    parts = _CLAUSE.findall(text)
-    names = [named_by(part) for part in parts]
-    best = max((len(named & topic) for named in names), default=0)
-    if not best or not names[-1]:
-        return text * (best > 0)
-    return "\n".join(part for part, named in zip(parts, names, strict=True) if len(named & topic) == best)
-
-
 def _number_of(topic: frozenset[str]) -> Place:
     """Where a number of what is asked for stands."""
     others = (QUANTITIES.translations.get(word, ()) for word in topic)
     names = "|".join(map(re.escape, sorted(topic.union(*others))))
-    return ANYTHING, re.compile(rf"(?:\s[^\W\d]{{1,16}}){{0,2}}\s?[{CLASSIFIERS}]?(?:{names})")
+    return place(behind=rf"(?:\s[^\W\d]{{1,16}}){{0,2}}\s?[{CLASSIFIERS}]?(?:{names})")

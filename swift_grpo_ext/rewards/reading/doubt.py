@@ -5,24 +5,36 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from swift_grpo_ext.rewards.reading.statement import UNSURE, taken_back
+from swift_grpo_ext.rewards.reading.words import any_case
 
 T = TypeVar("T")
 MAX_PROSE = 4_000
 
 
 _SEEN = r"(?:image|picture|photo(?:graph)?|screenshot|figure|video|attachment|file|question)s?"
+# "I am unable to ": then any verb is a refusal but those of looking, of which an absence is said, too
+_I_CANNOT = (
+    r"\b(?:i|we)(?:['’]m| am|['’]re| are)? "
+    r"(?:can(?:not|['’]?t| not)|(?:un|not )able to|could(?: not|n['’]t)) "
+)
 # "I can't see the image": who cannot look, or will not answer
-_REFUSED = re.compile(
+_REFUSED = any_case(
     r"\b(?:can(?:not|['’]?t| not)|could(?: not|n['’]t)|(?:un|not )able to|(?:im|not )possible to"
     r"|won['’]t|will not"
-    r"|refuse to|no way (?:to|of)|have the ability to|hard to|difficult to)(?! be (?:the|confirmed"
+    r"|refuse to|no way (?:\w{1,8} ){0,3}(?:to|of)|have the ability to|hard to|difficult to)(?! be (?:the"
+    r"|confirmed"
     r"|verified|shown)\b)(?: \w{1,12}){0,2}? ?"
     r"(?:tell|say|know|answer|help|assist|comply|determined?|decide|judged?|count|process|provide|respond"
     r"|verify|confirm|choose|pick|show|give"
     r"|comment|open|load|access|display|locate objects|detect objects"
-    rf"|(?:see|view|find|look at) (?:(?:the|an?|any|your|this|that) )?(?:{_SEEN}\b|it\b|(?:her|his|their"
+    rf"|(?:see|view|find|locate|look at) (?:(?:the|an?|any|your|this|that) )?(?:{_SEEN}\b|it\b|(?:her|his"
+    rf"|their"
     rf"|its) ))"
-    r"|\b(?:can(?:not|['’]?t)|could(?: not|n['’]t)|unable to) see (?:the|this|that|your) (?!\w{1,16}ing\b)"
+    r"|\b(?:can(?:not|['’]?t)|could(?: not|n['’]t)|unable to) (?:see|locate) (?:the|this|that|your)"
+    r" (?!\w{1,16}ing\b)"
+    rf"|{_I_CANNOT}(?!see|find|spot|detect|locate|identify|notice|discern|observe|be\b|but\b|help but"
+    rf"|only|think of|imagine)"
+    r"[a-z]{3}"
     rf"|\b(?:do not|don['’]t|did not|didn['’]t|cannot|can['’]t) (?:see|have|view) (?:the|an?|any"
     rf"|your) {_SEEN}\b"
     rf"|{_SEEN} (?:does not|doesn['’]t|did not|didn['’]t|(?:is|was) not|isn['’]t|wasn['’]t) (?:load"
@@ -37,45 +49,45 @@ _REFUSED = re.compile(
     r"|unanswerable|rather not|too"
     r" (?:blurry|blurred|dark|small|far)|sorry"
     r"|apologi[sz]e"
-    r"|as an ai|language model|(?:not have|without|no) (?:the )?access|nobody (?:can|knows)"
+    r"|as an ai|language model|(?:not have|without|no) (?:the )?access|(?:nobody|no one|none of (?:us"
+    r"|them)) (?:can|could|knows?)"
     r"|not any (?:image|picture|photo)s?)\b"
     r"|n['’]t (?:any (?:image|picture|photo)|have (?:the )?(?:access|ability))"
     r"|不知道|不清楚|不确定|不確定|无法|無法|没法|没办法|沒辦法|看不清|看不到图|(?:没有?|无|未提供|看不到|未收到)(?:看到)?(?:图片|图像|照片)"
-    r"(?![中里上内])|图片(?:未|没有?(?:提供|上传|显示))|抱歉|对不起|难以|分からない|わかりません|모르겠",
-    re.IGNORECASE,
+    r"(?![中里上内])|图片(?:未|没有?(?:提供|上传|显示))|抱歉|对不起|难以|分からない|わかりません|모르겠"
 )
 # "please upload the image": who has nothing to look at
-_REQUEST = re.compile(
+_REQUEST = any_case(
     rf"\b(?:please|could you|can you)(?: \w{{1,12}})? (?:upload|provide|share|send|attach|supply)\b"
     rf"|请(?:您|你)?(?:先)?(?:上传|提供|发送)"
-    rf"|\b(?:upload|provide|attach|share|send me) (?:the|an?|your|it)\b[^.!?\n]{{0,20}}{_SEEN}\b",
-    re.IGNORECASE,
+    rf"|\b(?:upload|provide|attach|share|send me) (?:the|an?|your|it)\b[^.!?\n]{{0,20}}{_SEEN}\b"
 )
 # "I can't count the 7 people": a refusal with all that it says
-_REFUSING = re.compile(
+_REFUSING = any_case(
     rf"(?:{_REFUSED.pattern})(?:(?!\b(?:but|however|yet|still|though"
     rf"|(?<!whether )(?<!if )(?<!that )there (?:are"
     rf"|is)|i (?:count|see|find)"
-    r"|answer)\b|但|不过|有)[^.!?。！？\n]|\.(?=\d))*",
-    re.IGNORECASE,
+    r"|answer)\b|但|不过|有)[^.!?。！？\n]|\.(?=\d))*"
 )
 # "Is it 4.5?": one sentence with the marks that end it
 _SENTENCE = re.compile(r"(?:[^.!?。！？\n]|\.(?!\s|\Z))*[.!?。！？\n]*")
 # "If there were 7, I would say 7.": what would be said, or is not believed
-_HYPOTHETICAL = re.compile(
-    r"\b(?:if|suppos(?:e|ing)|assuming) (?!we\b|you\b|i\b)[^.!?\n]{0,80}\b(?:would|the answer is (?:yes|no)"
+_HYPOTHETICAL = any_case(
+    r"\blet(?:['’]s| me| us) (?:assume|suppose|imagine|think about|consider|look at|examine"
+    r"|evaluate)\b[^:!?\n]*\Z"
+    r"|\bif\b[^.!?\n]{1,40}\b(?:were|had been|weren['’]t)\b[^.!?\n]{0,80}|\b(?:if|suppos(?:e|ing)"
+    r"|assuming) (?!we\b|you\b|i\b)[^.!?\n]{0,80}\b(?:would|the answer is (?:yes|no)"
     r"|then,? (?:yes|no))\b|\A\W{0,4}suppose\b|\b(?:i|it|there|answer) would\b[^.!?\n]{0,60}\b(?:if|unless)\b"
-    r"|\bi (?:wish|deny|disagree|dispute|doubt)\b|\bit (?:is|would be|was) wrong to\b",
-    re.IGNORECASE,
+    r"|\bi (?:wish|deny|disagree|dispute|doubt)\b|\bit (?:is|would be|was) wrong to\b"
 )
 # "The user said that there are 7, ": what others say, up to a "but"
-HEARSAY = re.compile(
+HEARSAY = any_case(
     r"\b(?:according to (?:the )?(?:user|you|them|others|some)\b|previous answer (?:is|was)"
     r"|(?:caption|label|friend) claims|(?:user|you|they|people|friend|others|some|someone"
     r"|somebody|many|everyone|everybody|he|she)\b (?:\w{1,8} )?"
-    r"(?:says?|said|claim(?:s|ed)?|thinks?|thought|believed?|suggest(?:s|ed)?|told me|choose|pick|answer)\b)"
-    r"(?:(?!\b(?:but|however)\b)[^.;!?\n]|\.(?=\d)){0,200}",
-    re.IGNORECASE,
+    r"(?:asks?|asked|says?|said|claim(?:s|ed)?|thinks?|thought|believed?|suggest(?:s|ed)?|told me|choose"
+    r"|pick|answer)\b|\bwhether\b)"
+    r"(?:(?!\b(?:but|however)\b)[^.;!?\n]|\.(?=\d)){0,200}"
 )
 # "Is it B? ": also "是B吗", "B还是C"
 _ASKS = re.compile(
@@ -84,7 +96,8 @@ _ASKS = re.compile(
 )
 # What takes a value out: English, Spanish, French, German, Chinese.
 NEGATION = (
-    r"\b(?:(?:but )?not|never|nor|neither|cannot|can['’]t|unlike|outside(?: of)?|besides|(?:aside|apart) from"
+    r"\b(?:(?:but )?not|unable to|never|nor|neither|cannot|can['’]t|unlike|outside(?: of)?|besides"
+    r"|(?:aside|apart) from"
     r"|except(?: for)?|without|anything but|(?:all|every\w{3,5}|nowhere|any\w{0,5})(?: \w{2,8}){0,2} but"
     r"|other than|different from|instead of|rather than|avoid|exclud(?:e|es|ed|ing)|reject(?:s|ed|ing)?"
     r"|rul(?:e|es|ed|ing) out|eliminat(?:e|es|ed|ing)|doubt|refuse to|(?:the )?opposite of|hardly|scarcely"
@@ -95,37 +108,41 @@ NEGATION = (
     r"|除了|除(?!以外|非)|没有|排除|而不是|(?<!除)非"
 )
 # "It is not ": right before a value
-NEGATED = re.compile(
+NEGATED = any_case(
     rf"(?:{NEGATION})"
     r"[\s,:*_\"'“「(\[$]{0,4}(?:(?:be|to|the|an?|exactly|just|only|equal|option|answer|choice|number|quite"
     r"|really"
     r"|definitely|choose|pick|select|it(?:['’]s)?|say|think|believe|there(?: is| are)?|that|is|going"
     r"|want|need|have|from|between|at|in|la|el|los|las|una?|opción|respuesta|clic|sur|bei|en|le|les|die"
     r"|der|das"
-    r")\b[\s*\"'(]{0,3}){0,4}\Z",
-    re.IGNORECASE,
+    r")\b[\s*\"'(]{0,3}){0,4}\Z"
 )
 # " is wrong": right behind a value
-REJECTED = re.compile(
-    r"[\s*_\"')\]]{0,4}(?:, which )?(?:(?:is|are|was|were|seems?|looks?|appears?|would be)(?:n['’]t\b"
+REJECTED = any_case(
+    r"[\s*_\"')\]]{0,4}(?:, which |,? but (?:that|this|it) )?(?:(?:is|are|was|were|seems?|looks?|appears?"
+    r"|would be)(?:n['’]t\b"
     r"| (?:both |all |clearly |obviously |definitely )?(?:not\b|(?:the |an? )?"
     r"(?:wrong|incorrect|false|mistake|impossible|invalid)\b))"
     r"|can(?:not|['’]t| not) be\b"
-    r"|不对|不正确|是?错|ではありません|ではない|じゃない|(?:이|가) 아닙니다|no es\b)",
-    re.IGNORECASE,
+    r"|不对|不正确|是?错|ではありません|ではない|じゃない|(?:이|가) 아닙니다|no es\b)"
+)
+# "It might be ": before a value in its clause; "maybe 7" is an estimate
+HEDGED = any_case(
+    r"(?:\b(?:(?:maybe|perhaps|possibly)(?= [a-z])|possible|might|may(?= (?:be|have|also)\b)"
+    r"|could (?:also |well )?be"
+    r"|can['’]t be sure)\b|可能|也许|或许)(?:(?!\b(?:but|so|however|answer)\b)[^.;:!?。；：！？\n]){0,60}\Z"
 )
 # "It does not happen ": somewhere before a value in its clause
-_DENIED_CLAUSE = re.compile(
+_DENIED_CLAUSE = any_case(
     r"(?:\b(?:not|never|neither|cannot|nothing|nobody|no (?:such|event|moment|action|scene))\b"
-    r"|n['’]t\b|不|没|并非)(?:(?!\b(?:but|only|before|until|rather)\b|而是)[^,;:.!?，。；：\n]){0,48}\Z",
-    re.IGNORECASE,
+    r"|n['’]t\b|不|没|并非)(?:(?!\b(?:but|only|before|until|rather)\b|而是)[^,;:.!?，。；：\n]){0,48}\Z"
 )
 
 
 def is_denied(text: str, start: int) -> bool:
-    """Whether the clause in which a value starts there denies it: "it does not happen from 3 to 5"."""
+    """Whether the clause in which a value starts there denies it ("not") or leaves it open ("maybe")."""
     before = text[max(0, start - 64) : start]
-    return (NEGATED.search(before) or _DENIED_CLAUSE.search(before)) is not None
+    return any(doubted.search(before) for doubted in (NEGATED, _DENIED_CLAUSE, HEDGED))
 
 
 def without_questions(text: str) -> str:

@@ -7,11 +7,11 @@ nothing else gets dollar signs, and what stands in prose is cut out of it first.
 import re
 
 from swift_grpo_ext.rewards.reading.answer import all_boxed, last_boxed, unwrapped
-from swift_grpo_ext.rewards.reading.doubt import NEGATED, REJECTED
+from swift_grpo_ext.rewards.reading.doubt import HEDGED, NEGATED, REJECTED
 from swift_grpo_ext.rewards.reading.numbers import BOUND
 from swift_grpo_ext.rewards.reading.spelled_numbers import with_digits
 from swift_grpo_ext.rewards.reading.statement import after_label, fold_width
-from swift_grpo_ext.rewards.reading.words import WRITING
+from swift_grpo_ext.rewards.reading.words import WRITING, any_case
 
 MAX_WORDS = 60  # characters of an answer without a digit whose numbers in words are read
 _SIGNS = str.maketrans(WRITING.latex)
@@ -36,12 +36,11 @@ _COMMAS = re.compile(r"(?:\s*,\s*){2,}")
 # "x_1 = 2"
 _ASSIGNED = re.compile(r"\s*([a-zA-Z])(?:_\{?\d\}?)?\s*=(?!=)\s*(.+?)\s*\Z", re.DOTALL)
 # "12 cm"
-_UNIT = re.compile(
+_UNIT = any_case(
     r"(?:(?<=[\d})])|(?<=\\pi ))\s?(?:square |cubic |sq\.? )?(?:mm|cm|dm|km|kg|mg|ml|units?|degrees?"
     r"|inch(?:es)?|feet|ft|meters?|metres?|miles?|hours?|minutes?|seconds?|dollars?|cents?|years?|days?"
     r"|people|ways)(?![A-Za-z])(?:\s?\^?\s?\{?[23]\}?)?\s*\Z|(?:(?<=[\d})])"
-    r"|(?<=\\pi ))\s?[\u4e00-\u9fff]{1,8}\s*\Z",
-    re.IGNORECASE,
+    r"|(?<=\\pi ))\s?[\u4e00-\u9fff]{1,8}\s*\Z"
 )
 # "the"
 _WORDS = re.compile(
@@ -234,7 +233,7 @@ def denies(text: str, reading: str) -> bool:
     behind = text[start + len(value) : start + len(value) + 24] if start >= 0 else ""
     worded = "\\" not in before and before.rstrip()[-1:].isalpha()  # "at most", not ``x \\leq``
     bound = BOUND.search(before) if worded else None
-    return (NEGATED.search(before) or bound or REJECTED.match(behind)) is not None
+    return (NEGATED.search(before) or HEDGED.search(before) or bound or REJECTED.match(behind)) is not None
 
 
 def constant_sides(reading: str) -> list[str]:

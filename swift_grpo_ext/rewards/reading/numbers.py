@@ -4,14 +4,16 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TypeAlias
 
 from swift_grpo_ext.rewards.reading.answer import short_answer
-from swift_grpo_ext.rewards.reading.doubt import NEGATED, REJECTED, stated
+from swift_grpo_ext.rewards.reading.doubt import HEDGED, NEGATED, REJECTED, stated
 from swift_grpo_ext.rewards.reading.number_forms import in_one_form
-from swift_grpo_ext.rewards.reading.statement import after_label, first_line, without_asides
+from swift_grpo_ext.rewards.reading.statement import after_label, first_line, labels, without_asides
+from swift_grpo_ext.rewards.reading.tokens import named_by
 from swift_grpo_ext.rewards.reading.units import NO_UNIT, Unit, find_unit, per, raised
-from swift_grpo_ext.rewards.reading.words import QUANTITIES, by_word
+from swift_grpo_ext.rewards.reading.words import QUANTITIES, any_case, by_word
 
 _SCALES = {word: float(scale) for word, scale in by_word(QUANTITIES.scales).items()}
 FIRST = 16  # numbers of a text that are looked at from its start, and `MOST` from its end: a text with more
@@ -53,59 +55,62 @@ _GROUPED_BY_POINTS = re.compile(r"\d{1,3}(?:\.\d{3}){2,}\Z|\d{1,3}(?:\.\d{3})+,\
 # " h ": between two parts of one quantity
 _TOGETHER = re.compile(r"(?:[^\W\d_]|[\s,，.°]){1,16}")
 Place: TypeAlias = tuple[re.Pattern[str], re.Pattern[str]]
-"""What stands before and behind a number."""
 
-# "any place"
-ANYTHING = re.compile("")
+
+def place(before: str = "", behind: str = "") -> Place:
+    """Where a number stands: patterns of what is before it, to its start, and of what is behind it."""
+    return any_case(before), any_case(behind)
+
+
 # "the area is about 12"
-_AFTER_COPULA = (
-    re.compile(
-        r"(?:\b(?:is|was|are|were|be|equals?)|[=≈为是]|等于|达到?)[\s*$:]{0,4}(?:(?:about|approximately"
-        r"|approx\.?|around|roughly|nearly|almost|only|just|exactly|大约|约|~)[\s*$]{0,3})?[($€£¥]{0,2}\Z"
-    ),
-    ANYTHING,
+_AFTER_COPULA = place(
+    r"(?:\b(?:is|was|are|were|be|equals?)|[=≈为是]|等于|达到?)[\s*$:]{0,4}(?:(?:about|approximately"
+    r"|approx\.?|around|roughly|nearly|almost|only|just|exactly|大约|约|~)[\s*$]{0,3})?[($€£¥]{0,2}\Z"
 )
 # "so there are 12"
-CONCLUDED: Place = (
-    re.compile(
-        r"(?:[=≈]|\bmakes?|\b(?:so|thus|therefore|hence),?(?: (?:there (?:are|is)|it is"
-        r"|we have))?)\s*\**\s?\Z"
-    ),
-    re.compile(r"\W{0,6}\Z"),
+CONCLUDED = place(
+    r"(?:[=≈]|\bmakes?|\b(?:so|thus|therefore|hence),?(?: (?:there (?:are|is)|it is"
+    r"|we have))?)\s*\**\s?\Z",
+    r"\W{0,6}\Z",
 )
 # "they say it is 5, but I count 6"
-_BUT = re.compile(r"\b(?:but|however)\b (?:i|we|it|the|there|actually|in fact)\b", re.IGNORECASE)
+_BUT = any_case(r"\b(?:but|however)\b (?:i|we|it|the|there|actually|in fact)\b")
 # "so **about 12 km** in all"
-_BOLD = (re.compile(r"\*\*[^*\d]{0,20}\Z"), re.compile(r"[^*\d\n]{0,20}\*\*"))
+_BOLD = place(r"\*\*[^*\d]{0,20}\Z", r"[^*\d\n]{0,20}\*\*")
 # " of 20": behind the number that is meant
 _ASIDE = re.compile(
     r",? (?:since|because)\b|[^\d.;,，]{0,24}(?:[(（]|\b(?:in|for|during|as of|out of|of|by"
     r"|compared with|up from|down from)\b) ?\d"
 )
+# "in million dollars"
+_ASKED_IN = any_case(r"\bin ([^\W\d]{1,12}(?: [^\W\d]{1,12})?)|单位[是为:：(（]?([\u4e00-\u9fff]{1,3})")
+# "4, 5, 6": numbers and nothing else
+LIST = re.compile(r"[-+$€£¥%\d.,;/|、\s]*")
 # " or maybe "
-_OR = re.compile(
+_OR = any_case(
     r"[.;]?[^\d.;=]{0,16}(?:\b(?:or|ou?|oder)\b|或者?|か)[^\d.;=]{0,24}| ?[-~、] ?|\s?(?:\bto\b|到|至)\s?"
     r"|[^\d.;=]{0,12}[,.;，。]?[^\d.;=]{0,12}(?:maybe|perhaps|possibly|(?:could|might|may)(?: also)? be"
     r"|也许|或许"
-    r"|可能)[^\d=]{0,12}",
-    re.IGNORECASE,
+    r"|可能)[^\d=]{0,12}"
 )
 # " km and "
 _AND = re.compile(r"[^\d.;=]{0,12}(?:\b(?:and|to|y|et|und)\b|和|到|至)[\s$*]{0,4}")
 # "rose from "
 _CHANGED = re.compile(r"\b(?:rose|grew|fell|went|dropped|(?:in|de)creased|declined|changed) from\s\Z")
 # "sold in 2012"
-_YEAR: Place = (
-    re.compile(r"\b(?:in|since|during|by|for|until)\s\Z"),
-    re.compile(r"(?<=\b[12]\d{3})(?![\d%])"),
-)
+_YEAR = place(r"\b(?:in|since|during|by|for|until)\s\Z", r"(?<=\b[12]\d{3})(?![\d%])")
 # "between "
-_BETWEEN = re.compile(r"\b(?:between|from|entre|zwischen)\s?[$*]{0,3}\Z|介于\Z", re.IGNORECASE)
+_BETWEEN = any_case(r"\b(?:between|from|entre|zwischen)\s?[$*]{0,3}\Z|介于\Z")
 
 
+# "on the left 3 dogs, ": up to the end of what is said of one number
+_CLAUSE = re.compile(
+    r"(?:[^.!?。！？\n\d]|\.(?=\d)){0,120}\d(?:(?!\b(?:and|but|while|whereas|with|plus|versus"
+    r"|vs)\b)[^.,;:!?。，；：！？、()\n和与而还以]|[.,](?=\d))*"
+)
 _OF_UNIT = r"(?:\s?[%‰°]|\s?[^\W\d]{1,12})?"  # what may stand between a number and what is said of it
 # "more than "
-BOUND = re.compile(
+BOUND = any_case(
     r"(?:\b(?:(?:more|fewer|less|greater|higher|lower|larger|smaller|bigger)(?: [a-z]{2,16})?"
     r" than(?: or equal to)?"
     r"|over|above|under|below"
@@ -113,27 +118,26 @@ BOUND = re.compile(
     r"|upwards of|before|after|prior to|(?:minimum|maximum) of|beyond"
     r"|exceed(?:s|ing)?)"
     r"|[<>≤≥]=?|\\[lg](?:eq?|t)\b|不止|不到|不足|超过|超出|至少|至多|最少|最多|少于|多于|大于"
-    r"|小于|高于|低于)[\s*$]{0,3}(?:about |the )?\Z|(?<![\w!])!\Z",
-    re.IGNORECASE,
+    r"|小于|高于|低于)[\s*$]{0,3}(?:about |the )?\Z|(?<![\w!])!\Z"
 )
 # What a text does not state: "it is not 12", "6 of the 12", "12 is wrong", "more than 12", "12 or more".
 _NOT_STATED: tuple[Place, ...] = (
-    (NEGATED, ANYTHING),
-    (re.compile(r"\b(?:such as|e\.g\.,?|for (?:example|instance),?)\s\Z", re.IGNORECASE), ANYTHING),
-    (re.compile(r"\d(?: [a-z]{1,16})? (?:out )?of (?:the|these|those|all|its|their) \Z"), ANYTHING),
-    (ANYTHING, re.compile(rf"{_OF_UNIT}(?:{REJECTED.pattern}|\s(?:is|are) too )")),
-    (BOUND, ANYTHING),
-    (
-        ANYTHING,
-        re.compile(
-            rf"{_OF_UNIT}(?:\s?\+(?!\s?[\d(])|\s?[<≤](?!\w)|[\s*]{{0,3}}(?:(?:or|and) (?:something"
+    place(NEGATED.pattern),
+    place(r"\b(?:such as|e\.g\.,?|for (?:example|instance),?)\s\Z"),
+    place(r"\d(?: [a-z]{1,16})? (?:out )?of (?:the|these|those|all|its|their) \Z"),
+    place(behind=rf"{_OF_UNIT}(?:{REJECTED.pattern}|\s(?:is|are) too )"),
+    place(BOUND.pattern),
+    place(
+        behind=(
+            rf"-?ish\b|{_OF_UNIT}(?:\s?\+(?!\s?[\d(])|\s?[<≤](?!\w)|[\s*]{{0,3}}(?:(?:or|and) (?:something"
             rf"|whatever|another|other|more|fewer|less"
             rf"|over|above|under"
             r"|below|higher|lower)\b"
             r"|(?:and |or )?up(?:wards?)?\b(?! (?:from|by|\d))|(?:minimum|maximum|max)\b|at (?:the"
             r" )?(?:most|least|minimum|maximum"
             r"|very (?:most|least))\b))"
-            r"|\s?(?:只|个|條|条|名|辆|人|件|%)?年?(?:以上|以下|以内|以前|以后|之前|之后|开外|(?:左右)?或(?:更多|以上))|\s?(?:多|余|來|来)(?=[只个名辆件])"
+            r"|\s?(?:只|个|條|条|名|辆|人|件|%)?年?(?:以上|以下|以内|以前|以后|之前|之后|开外|(?:左右)?或(?:更多|以上))|\s?(?:多|余|來"
+            r"|来)(?=[只个名辆件])"
         ),
     ),
 )
@@ -186,10 +190,19 @@ def _adds_to(whole: Quantity, part: Quantity) -> bool:
     return same and smaller.factor < unit.factor and 0 <= part.value < unit.factor and whole.written >= 0
 
 
-def stated_number(completion: str) -> Quantity | None:
-    """The number that a completion states; None if it states none, denies it or leaves it open."""
+def stated_number(completion: str, topic: frozenset[str] = frozenset()) -> Quantity | None:
+    """The number that a completion states; None if it states none, denies it or leaves it open.
+
+    Of several, that of the part which names most of the topic.
+    """
     answer = short_answer(completion, fold=False) or ""
-    return stated(answer, lambda text: stated_quantity(first_line(text), (CONCLUDED,)))
+
+    def read(text: str) -> Quantity | None:
+        text = without_asides(first_line(text))
+        part = about(text, topic) if topic and not labels(text) else text
+        return stated_quantity(part or text, (CONCLUDED,))
+
+    return stated(answer, read)
 
 
 def stated_quantity(text: str, first: Sequence[Place] = (), never: Sequence[Place] = ()) -> Quantity | None:
@@ -200,30 +213,56 @@ def stated_quantity(text: str, first: Sequence[Place] = (), never: Sequence[Plac
     text = without_asides(text)
     plain, numbers = _meant(text, never)
     label, in_label = _meant(after_label(text), never)
-    chosen = [index for place in first for index in _in_place(plain, numbers, place)[-1:]]
+    chosen = [index for where in first for index in _in_place(plain, numbers, where)[-1:]]
     if not chosen and in_label:
         plain = label
         numbers = in_label
-    if not numbers:
+    if not numbers or (LIST.fullmatch(plain) and _are_guesses([number.value for *_, number in numbers])):
         return None
     index = chosen[0] if chosen else _chosen(plain, numbers, bool(in_label))
     return None if _is_choice(plain, numbers, index) else numbers[index][2]
+
+
+def about(text: str, topic: frozenset[str]) -> str:
+    """The parts of a text with a number that name most of what is asked for; "" if none does.
+
+    All of it where it ends in a number that is said of nothing by itself ("3 here, 2 there, in all 5").
+    """
+    parts = _CLAUSE.findall(text)
+    names = [named_by(part) for part in parts]
+    best = max((len(named & topic) for named in names), default=0)
+    if not best or not names[-1]:
+        return text * (best > 0)
+    return "\n".join(part for part, named in zip(parts, names, strict=True) if len(named & topic) == best)
+
+
+def _are_guesses(values: list[float]) -> bool:
+    """Whether bare numbers in a row are guesses: they neither repeat one nor count up."""
+    return any(after - before != 1 for before, after in pairwise(values)) and len(set(values)) > 1
+
+
+def asked_in(question: str) -> tuple[float, Unit]:
+    """The scale and the unit in which a question asks for a number: "in million dollars", "in km"."""
+    words = [word for groups in _ASKED_IN.findall(question) for word in " ".join(groups).split()]
+    scales = [scale for word in words if (scale := _scale(word.casefold()))]
+    units = [unit for word in words if len(word) > 1 and (unit := find_unit(word)).dimension]
+    return [*scales, 1.0][0], [*units, NO_UNIT][0]
 
 
 def _meant(text: str, never: Sequence[Place]) -> tuple[str, list[Located]]:
     """The text and its numbers as `_read` gives them, without those that it denies."""
     plain, numbers = _read(text)
     numbers = [*numbers[:-MOST][:FIRST], *numbers[-MOST:]]
-    left_out = {index for place in (*_NOT_STATED, *never) for index in _in_place(plain, numbers, place)}
+    left_out = {index for where in (*_NOT_STATED, *never) for index in _in_place(plain, numbers, where)}
     return plain, [number for index, number in enumerate(numbers) if index not in left_out]
 
 
-def _in_place(plain: str, numbers: list[Located], place: Place) -> list[int]:
+def _in_place(plain: str, numbers: list[Located], where: Place) -> list[int]:
     """Indices of the numbers that stand in a place."""
     return [
         index
         for index, (start, end, _) in enumerate(numbers)
-        if place[0].search(plain[max(0, start - 48) : start]) and place[1].match(plain, end)
+        if where[0].search(plain[max(0, start - 48) : start]) and where[1].match(plain, end)
     ]
 
 
@@ -243,6 +282,10 @@ def _chosen(plain: str, numbers: list[Located], labelled: bool) -> int:
 
 
 def _is_choice(plain: str, numbers: list[Located], chosen: int) -> bool:
+    """Whether a number is left open: hedged, or one of two that the text names side by side."""
+    start = numbers[chosen][0]
+    if HEDGED.search(plain[max(0, start - 64) : start]):
+        return True
     for index in (chosen, chosen + 1):
         if 0 < index < len(numbers) and numbers[index - 1][2].value != numbers[index][2].value:
             between = plain[numbers[index - 1][1] : numbers[index][0]]

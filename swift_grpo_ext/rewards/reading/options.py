@@ -6,7 +6,7 @@ import string
 from swift_grpo_ext.rewards.reading.answer import normalise_short, short_answer
 from swift_grpo_ext.rewards.reading.doubt import NEGATION, REJECTED, is_denied, refuses, stated
 from swift_grpo_ext.rewards.reading.statement import LABEL, Statement, last_statement
-from swift_grpo_ext.rewards.reading.words import OPTIONS, by_word
+from swift_grpo_ext.rewards.reading.words import OPTIONS, any_case, by_word
 
 Options = dict[str, str]
 Letters = frozenset[str]
@@ -16,13 +16,15 @@ _LETTER = r"[(\[{]?([A-Za-z])[)\]}]?[.:。]?"
 _ALONE = re.compile(_LETTER + r"\Z")
 # "B. a dog"
 LEADING = re.compile(
-    r"(?:(?i:option|choice)\s)?(?:[(\[{]([A-Za-z])[)\]}]|([A-Z])(?:[).:、]|\s{1,4}[-–—]\s))[.:]?\s{0,8}(?=\S)(?![A-Z]\.)"
+    r"(?:(?i:option|choice)\s)?(?:[(\[{]([A-Za-z])[)\]}]|([A-Z])(?:[).:、]"
+    r"|\s{1,4}[-–—]\s))[.:]?\s{0,8}(?=\S)(?![A-Z]\.)"
 )
 # "(B)"
 _MARK = re.compile(r"(?:[(\[{]([A-Za-z])[)\]}]|(?<![^\W_])([A-Z])[).:、])")
 # "A, C and D"
 _SEVERAL = re.compile(
-    rf"{_LETTER}(?:\s{{0,4}}(?:,|;|/|&|、|\b(?:and|or|y|ou?|e|et|und|oder)\b|和|与|或|及|\s)\s{{0,4}}{_LETTER}){{1,25}}\Z"
+    rf"{_LETTER}(?:\s{{0,4}}(?:,|;|/|&|、|\b(?:and|or|y|ou?|e|et|und|oder)\b|和|与|或|及"
+    rf"|\s)\s{{0,4}}{_LETTER}){{1,25}}\Z"
 )
 # "B"
 _SINGLE = re.compile(r"(?<![A-Za-z0-9])[A-Za-z](?![A-Za-z0-9])")
@@ -31,27 +33,24 @@ _QUOTED = re.compile(r"[\"']([A-Za-z])[\"']")
 # "ABD"
 _RUN = re.compile(r"[A-Z]{2,26}\Z")
 # "because"
-_EXPLAINED = re.compile(
+_EXPLAINED = any_case(
     r"\b(?:because|since|as|for|due|given|and|but|while|which|where|not|rather|unlike|would|is|are|in)\b"
-    r"|因为|而不是|不是|由于",
-    re.IGNORECASE,
+    r"|因为|而不是|不是|由于"
 )
 
 # "I choose"
-_CHOSEN = re.compile(
+_CHOSEN = any_case(
     rf"{LABEL}|\b(?:option|choice)(?: is\b| would be\b| should be\b|:)"
     r"|\b(?:so|thus|therefore|hence),? (?:it|this|that|the)(?: \w{1,16}){0,3} (?:is|must be)\b"
     r"|\b(?:choose|select|pick|chose|go(?:ing)? with|choosing|selecting|opt for)\b"
     r"|[选選](?!项|項)(?:择|擇|了)?[:：]?|(?:正确|錯|正確)的?[选選][项項](?:应该?)?[是为為:：]"
-    r"|[选選][项項][:：]|선택[은:]|\b(?:leaves|leaving|left with|remains)\b",
-    re.IGNORECASE,
+    r"|[选選][项項][:：]|선택[은:]|\b(?:leaves|leaving|left with|remains)\b"
 )
 # " clearly option "
-_BEFORE_LETTER = re.compile(
+_BEFORE_LETTER = any_case(
     r"(?:[\s:：*_`$\"'“‘「『【({\[\\]|text\{"
     r"|(?:the |an? )?(?:correct |right )?(?:option|choice|letter|answer)\b(?: is\b)?"
-    r"|[选選][项項]|是|为|clearly\b|likely\b|probably\b|definitely\b|most\b|indeed\b){0,12}",
-    re.IGNORECASE,
+    r"|[选選][项項]|是|为|clearly\b|likely\b|probably\b|definitely\b|most\b|indeed\b){0,12}"
 )
 _NEXT = (
     r"[\s)\]*]{0,4}(?:,? (?:but )?also|as well as|,? or (?:perhaps|maybe|possibly)|,|;|/|&|、"
@@ -64,14 +63,14 @@ _NEXT = (
 _LETTERS = re.compile(rf"([A-Z]{{1,26}}|[a-z])(?![A-Za-z0-9_]|['’][a-z])((?:{_NEXT}){{0,25}})")
 # "A dog": the letter is an article
 _IS_ARTICLE = re.compile(
-    r"[Aa]\s(?!(?:because|since|as|for|due|given|and|but|while|which|where|not|rather|unlike|would|is|are|in)\b)[a-z]"
+    r"[Aa]\s(?!(?:because|since|as|for|due|given|and|but|while|which|where|not|rather|unlike|would|is|are"
+    r"|in)\b)[a-z]"
 )
 # "rather than "
-_REJECTING = re.compile(
+_REJECTING = any_case(
     rf"(?:{NEGATION}|\bthan\b)"
     r"[\s,:*_]{0,3}(?:think |believe |say )?(?:(?:be|is|choose|pick|select|la|el|选择?|that it is|it is"
-    r"|it's)\s{0,2})?",
-    re.IGNORECASE,
+    r"|it's)\s{0,2})?"
 )
 _ONE_LETTER = r"(?:options? |choices? |opci[oó]n |[选選][项項])?[(\[*]{0,3}[A-Z](?![A-Za-z0-9_'’])[)\]*]{0,3}"
 _LETTER_LIST = (
@@ -95,27 +94,28 @@ _WRONG = re.compile(
     rf"|都?(?:可?以?排除|不符)|以外|除外|{REJECTED.pattern})"
 )
 # "the options include C. Paris": the question again
-_ECHOED = re.compile(
-    r"\bnone of the (?:options|choices|answers)\b[^\n.]*|\b(?:options|choices)(?: given| listed"
+_ECHOED = any_case(
+    r"\bbetween (?:options? )?[A-Z] and [A-Z],|\bnone of the (?:options|choices|answers)\b[^\n.]*"
+    r"|\b(?:options|choices)(?: given| listed"
     r"| shown)? include\b[^\n]*"
     r"|\b([A-Z]) or (?:not \1|whatever|something)\b"
     r"|\b(?:wrong|incorrect|false) (?:answer|option|choice)s? (?:is|are|would be)\b[^.\n]{0,40}"
     r"|(?<![^\n])[^\n✓✔✅]*(?:[✗✘❌]|[:：–—-]\W{0,4}(?:incorrect|wrong|false|错误|不正确|不符合?)\W{0,4}(?=\n|\Z))[^\n]*"
-    r"|(?<![A-Za-z])[A-Z]\s?(?:[✗✘❌×]|\((?:wrong|incorrect|false|no)\)|(?:→|[:：] ?)\s?no\W{0,3}(?=\n|\Z))",
-    re.IGNORECASE,
+    r"|(?<![A-Za-z])[A-Z]\s?(?:[✗✘❌×]|\((?:wrong|incorrect|false|no)\)|(?:→|[:：] ?)\s?no\W{0,3}(?=\n|\Z"
+    r"|\b[A-Z]:))"
 )
 # " and ": between options that are chosen together
 _BETWEEN = re.compile(r"\s{0,4}(?:,\s?and\b|[,;、&\n]|\band\b|和|及)\s{0,4}")
 # Formulas in options, as people type them.
 _TYPED = (
-    (re.compile(r"\\[dt]?frac\s?(?:\{([^{}]{1,40})\}\s?\{([^{}]{1,40})\}|(\d)(\d))"), r"\1\3/\2\4"),
-    (re.compile(r"\\sqrt\s?\{([^{}]{1,40})\}"), r"√\1"),
-    (re.compile(r"\s?\^?\{?\s?\\(?:circ|degree)s?\b\s?\}?|\s?\bdegrees?\b"), "°"),
-    (re.compile(r"\\(?:text|mathrm|mathbf|textbf)\s?\{([^{}]{0,80})\}"), r"\1"),
-    (re.compile(r"\\pi\b"), "π"),
-    (re.compile(r"\\times\b"), "×"),
-    (re.compile(r"\$|\\[()\[\],;!]"), ""),
-    (re.compile(r"(?<=\d)\s(?=(?:[cdmnuk]?m|[mk]?g|ml|l|s|min|h|[°%])(?![a-z]))", re.IGNORECASE), ""),
+    (r"\\[dt]?frac\s?(?:\{([^{}]{1,40})\}\s?\{([^{}]{1,40})\}|(\d)(\d))", r"\1\3/\2\4"),
+    (r"\\sqrt\s?\{([^{}]{1,40})\}", r"√\1"),
+    (r"\s?\^?\{?\s?\\(?:circ|degree)s?\b\s?\}?|\s?\bdegrees?\b", "°"),
+    (r"\\(?:text|mathrm|mathbf|textbf)\s?\{([^{}]{0,80})\}", r"\1"),
+    (r"\\pi\b", "π"),
+    (r"\\times\b", "×"),
+    (r"\$|\\[()\[\],;!]", ""),
+    (r"(?<=\d)\s(?=(?:[cdmnuk]?m|[mk]?g|ml|l|s|min|h|[°%])(?![a-z]))", ""),
 )
 # "B is correct"
 _IS_RIGHT = re.compile(
@@ -123,17 +123,16 @@ _IS_RIGHT = re.compile(
     r"|must be|would be"
     r"|seems|appears|looks)(?: clearly| definitely| most likely| probably)? (?:to be )?(?:the )?(?:only "
     r"|most |best |single )?(?:correct|right|best|true|accurate|appropriate|answer|choice|option"
-    r"|one (?:that|which))\b|(?:是|为"
+    r"|one (?:that|which))\b|\sfits (?:better|best)\b|(?:是|为"
     r"|が|가)?(?:正确|正確|正解|对的|정답)|[:：–—-]\W{0,4}(?:correct|right|true|yes|对)(?![A-Za-z])|\W{0,4}[✓✔✅√])"
     r"|(?:(?<=\n)|\A)\W{0,4}([A-Z])[.):][^\n]{1,80}\W\s?(?:correct|right|true|yes|[✓✔✅√对])\W{0,4}(?=\n|\Z)"
 )
 # "so it must be B."
-_CLOSING = re.compile(
+_CLOSING = any_case(
     r"(?:\b(?:so|thus|therefore|hence|then|it's|it is|is|be|makes? it|points? to)|所以|因此|故|即|→|=>"
     r"|=)[\s,，:：]{0,4}(?:it is "
     r"|it's |it must be |option |actually |really |in fact"
-    r" )?[\s(\[*\"'“]{0,4}([A-Za-z])[\s)\]*\"'”.。!]{0,6}\Z",
-    re.IGNORECASE,
+    r" )?[\s(\[*\"'“]{0,4}([A-Za-z])[\s)\]*\"'”.。!]{0,6}\Z"
 )
 # "B, because"
 _OPENING = re.compile(
@@ -153,17 +152,18 @@ _CAPITAL = re.compile(
 # "reading"
 _WORD = re.compile(r"[a-z0-9]{2,24}")
 # "is not"
-_DENYING = re.compile(r"\b(?:not?|neither|nor|none|never|cannot|without)\b|n['’]t\b", re.IGNORECASE)
+_DENYING = any_case(r"\b(?:not?|neither|nor|none|never|cannot|without)\b|n['’]t\b")
+# "none of the above"
+_NONE_OF = re.compile(r"none of (?:the |these )?\w{0,12}\Z")
 # "the dog"
 _ARTICLE = re.compile(r"\A(?:an?|the) (?!and\b|or\b)(?=\w{3})")
 
 _PLACES = by_word(OPTIONS.places)
 # "the second option"
-_COUNTED = re.compile(
+_COUNTED = any_case(
     r"\b(?:(first|second|third|fourth|fifth) (?:option|choice|answer)"
     r"|(?:option|choice) ([1-5]|one|two|three|four|five)(?!\.\d))\b|第([一二三四五])[个個]?[选選][项項]"
-    r"|(?:(?<=\bis )|(?<=\bchoose )|(?<=\bpick )|\A)the (first|second|third|fourth|fifth) one(?=[.!]?\Z)",
-    re.IGNORECASE,
+    r"|(?:(?<=\bis )|(?<=\bchoose )|(?<=\bpick )|\A)the (first|second|third|fourth|fifth) one(?=[.!]?\Z)"
 )
 
 
@@ -211,7 +211,7 @@ def _letters_of(options: Options) -> Letters:
 def without_latex(text: str) -> str:
     """The text with short formulas as people type them: ``40^\\circ`` as ``40°``, fractions as ``1/2``."""
     for pattern, typed in _TYPED:
-        text = pattern.sub(typed, text)
+        text = re.sub(pattern, typed, text)
     return text
 
 
@@ -220,7 +220,10 @@ def _without_rejected(text: str, options: Options) -> str:
     text = _WRONG.sub(" ", _REJECTED.sub(" ", _ECHOED.sub(" ", text)))
     texts = sorted(filter(_is_named, options.values()), key=len, reverse=True)
     option = rf"(?:the |an? )?(?:{'|'.join(map(re.escape, texts)) or '(?!)'})"
-    rejected = rf"(?:{_REJECTING.pattern}|\bno ){option}(?:\s(?:nor|or|and)\s{option}){{0,9}}(?!\w)"
+    rejected = (
+        rf"(?:(?:{_REJECTING.pattern})(?:\w{{2,12}}ing )?|\bno ){option}"
+        rf"(?:(?:,|,?\s(?:nor|or|and))\s{option}){{0,9}}(?!\w)(?:\s?\((?:option )?[A-Z]\))?"
+    )
     wrong = f"{option}{REJECTED.pattern}"
     return re.sub(f"{rejected}|{wrong}", " ", text, flags=re.IGNORECASE)
 
@@ -229,7 +232,9 @@ def _bare(text: str, options: Options) -> Letters | None:
     """The text is nothing but an option or letters."""
     bare = plain(text)
     equal = [
-        letter for letter, option in options.items() if option and bare in (option, option.rstrip("?？"))
+        letter
+        for letter, option in options.items()
+        if option and bare in (option, option.rstrip("?？"), _NONE_OF.sub("none", option))
     ]
     if equal:
         return frozenset(equal[:1])

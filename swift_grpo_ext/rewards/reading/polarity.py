@@ -23,13 +23,13 @@ _FIRST = re.compile(rf"({_ANY})(?![^\W_])")
 
 _CLAIM = (
     r"(?:statement|claim|sentence|assertion|description|caption|hypothesis|premise|proposition|it|this|that"
-    r"|which)(?: above| given| made)?"
+    r"|which|you)(?: above| given| made)?"
 )
 
 
 # "the statement is false"
 _JUDGED = re.compile(
-    rf"\b{_CLAIM}(?:['’]s|\s(?:is|was|would be|must be|appears to be|seems to be|seems))"
+    rf"\b{_CLAIM}(?:['’](?:s|re)|\s(?:is|are|was|would be|must be|appears to be|seems to be|seems))"
     r"( not|n't|n’t)?"
     r"(?: indeed| clearly| therefore| actually| completely| entirely| thus)?\W{1,4}"
     r"(?:(true|correct|accurate|valid|supported|right(?! (?:next|behind|there|in|on|at|of|side|hand"
@@ -63,11 +63,12 @@ _EXISTS = re.compile(
 )
 
 
-_LACKING = "lacking|devoid of|free of|absent|missing"
+_LACKING = "lack(?:s|ing)?|devoid of|free of|absent|missing"
 
 # "is not"
 _NEGATED = re.compile(
     r"\bnot\b(?! (?:only|just|to mention)\b)|n['’]t\b|\b(?:cannot|never|neither(?! \w{1,20} nor)"
+    r"|zero(?= [a-z])"
     r"|none of|nobody"
     r"|(?<!\ba )no(?= [a-z])(?! (?:doubt|matter|problem|wonder)\b)|(?<=\w )nothing(?! but)"
     r"|nothing (?:like|of|in|is)"
@@ -83,7 +84,8 @@ _PLAIN = re.compile(
     r"(?!.{0,80}\b(?:answer|question|option)\b)(?:the|an?|it|he|she|they|this|that|these|those|both"
     r"|all|i|we|his|her|its|their|in the"
     r"|on the|you|one|two|three|some|several|many|people)\b['’\w -]{0,40}?"
-    r"(?:\b(?:is|are|was|were|has|have|had|does|do|can|could|will|match|matches|wears?|shows?|contains?|looks?|holds?|says?|reads?|states?)\b"
+    r"(?:\b(?:is|are|was|were|has|have|had|does|do|can|could|will|match|matches|wears?|shows?|contains?"
+    r"|looks?|holds?|says?|reads?|states?|appears?|seems?)\b"
     r"|['’](?:s|re)\b)[^.!?。\n]{0,60}[.!]?"
     r"|[^不没無无否非未,，。？吗]{1,12}(?:是|在|有|正|着|能|会)[^不没無无否非未吗，。]{1,12}[。.!]?"
 )
@@ -109,7 +111,7 @@ _OPINION = re.compile(
 _OPPOSED = re.compile(r"(?:not|(so))\W{0,4}\Z")  # "i think not", "i think so"
 # ", or maybe ": between the two words of a hedge
 _JOINT = re.compile(
-    r"(?:[ …,/|;&、(\[*?？]|\.\.\.|(?:or|and|maybe|perhaps|probably|possibly|y|o|u|et|ou|und|oder)\b"
+    r"(?:[ …,/|;&、(\[*?？]|\.{2,4}|(?:or|and|maybe|perhaps|probably|possibly|y|o|u|et|ou|und|oder)\b"
     r"|または|或者?|还是){0,12}"
 )
 # "no idea", "no image": the word is part of something else
@@ -122,10 +124,18 @@ _BOTH = re.compile(r"\byes\b[^.\n]{0,16}\bno\b|\bno\b[^.\n]{0,16}\byes\b")
 _DENIED = re.compile(r"\b(?:not|\w{2,5}n['’]t) (?:say |answer |be )?(?:an? )?(?:yes|no)\W{0,4}\Z")
 # ", although it is not easy to see"
 _CONCEDED = re.compile(r",?\s?\b(?:although|though|even though|even if)\b[^,.;\n]*|,?虽然[^，,。\n]*")
+# "yes, the car is red": a yes or a no, and the sentence behind it
+_SAID = re.compile(
+    r"(?:(yes|yeah|yep|是的|有)|(no|nope|不是?|没有))[,.;:!，。；][\s*]{0,4}([^,.;!?，。；\n]{4,80})[.。!]?\Z"
+)
+_OF_CLAIMS = frozenset(("true", "correct", "right", "statement", "claim", "sentence", "false"))
+# " that there is no dog": what is said to be true or false
+_THAT = re.compile(r"\s?that ([^.!?\n]{4,120})")
 # "it depends"
 _NEITHER = re.compile(
     r"(?:it is |it's )?either yes or no|neither(?: yes)?(?: nor no)?\W*\Z|it depends|not (?:a )?yes\b"
-    r"|(?:yes|no),? (?:unless|provided|as long as)\b|(?:yes|no),? (?:if|when)\b[^.\n]{0,200}\b(?:yes|no)\b"
+    r"|(?:yes|no),? (?:unless|provided|as long as)\b|(?:yes|no) if\b(?! you)|(?:yes|no),? (?:if"
+    r"|when)\b[^.\n]{0,200}\b(?:yes|no)\b"
 )
 
 
@@ -164,21 +174,42 @@ def _polarity(plain: str, topic: frozenset[str]) -> bool | None:
         return None
     if refused and not (_COMMA.match(plain) if leading == [False] else leading or labels(plain)):
         return None
-    if statements := _statements(plain, leading):
+    if _contradicts_itself(plain, topic):
+        return None
+    if statements := _statements(plain, leading, topic):
         return last_statement(statements, plain, None)
     return None if refused or UNSURE.search(plain) else _described(plain, topic)
 
 
-def _statements(plain: str, leading: list[bool | None]) -> list[Statement[bool | None]]:
+def _contradicts_itself(plain: str, topic: frozenset[str]) -> bool:
+    """Whether a yes or no is followed by a sentence of the question's own words that says the opposite."""
+    if not (said := _SAID.match(plain)) or topic & _OF_CLAIMS:
+        return False
+    names = named_by(said[3])
+    if not names or not names <= topic:
+        return False
+    if said[1]:
+        return _described(said[3], topic) is False
+    return _EXISTS.match(said[3]) is not None and _described(said[3], topic) is True
+
+
+def _statements(
+    plain: str, leading: list[bool | None], topic: frozenset[str]
+) -> list[Statement[bool | None]]:
     """What a text says first, announces, says of a claim, and at its end; else its words by themselves."""
     statements: list[Statement[bool | None]] = [(0, 1, polarity) for polarity in leading]
     for label in labels(plain):
         words = _SKIPPED.sub("", plain[label.end() :][:160], count=1)
         statements += [(*label.span(), polarity) for polarity in leading_polarity(words[:80])]
     for judged in _JUDGED.finditer(plain):
-        statements.append((*judged.span(), bool(judged[2] or judged[3]) is not bool(judged[1])))
-    asides: list[Statement[bool | None]] = []
-    asides += [(*aside.span(), _POLARITY[aside[1]]) for aside in _ASIDE.finditer(plain)]
+        holds = bool(judged[2] or judged[3]) is not bool(judged[1])
+        if claim := _THAT.match(plain, judged.end()):
+            of_claim = _described(claim[1], topic)
+            holds = of_claim if holds or of_claim is None else not of_claim
+        statements.append((*judged.span(), holds))
+    asides: list[Statement[bool | None]] = [
+        (*aside.span(), _POLARITY[aside[1]]) for aside in _ASIDE.finditer(plain)
+    ]
     closing = [aside for aside in asides if not plain[aside[1] :].strip(" .!*。！")]
     return (statements + closing) or asides
 

@@ -9,7 +9,7 @@ from typing import TypeAlias
 from swift_grpo_ext.rewards.reading.answer import last_fenced
 from swift_grpo_ext.rewards.reading.doubt import is_denied, stated
 from swift_grpo_ext.rewards.reading.json_text import Json
-from swift_grpo_ext.rewards.reading.words import SPANS
+from swift_grpo_ext.rewards.reading.words import SPANS, any_case
 
 MAX_SECONDS = 1e7
 MAX_SPANS = 256  # of a text that are read
@@ -48,12 +48,11 @@ _T = rf"{_TIME.pattern}(?![A-Za-z])"
 
 
 # "10 to 20"
-_PAIRS = re.compile(
+_PAIRS = any_case(
     rf"{_T}[\s>\]*]{{0,4}}(?:-->|-|to|until|till|through|到|至|から)[\s<\[*]{{0,4}}(?:第|the |about )?\s?{_T}"
     rf"|\bbetween[^\d\n]{{0,12}}{_T}\s{{0,3}}and[^\d\n]{{0,12}}{_T}"
     rf"|\b(?:start|begin|enter|open|appear)[a-z_]*\W[^\d\n]{{0,24}}{_T}[^\d]{{0,40}}?"
-    rf"\b(?:end|finish|stop|leav|close|disappear)[a-z_]*\W[^\d\n]{{0,24}}{_T}",
-    re.IGNORECASE,
+    rf"\b(?:end|finish|stop|leav|close|disappear)[a-z_]*\W[^\d\n]{{0,24}}{_T}"
 )
 
 
@@ -118,26 +117,23 @@ def _from_json(text: str) -> list[float] | None:
     if not (body.startswith(("{", "[")) and '"' in body):
         return None
     try:
-        return _walked(json.loads(body), 0)
+        return _walked(json.loads(body))
     except (ValueError, RecursionError):
         return None
 
 
-def _walked(value: Json, depth: int) -> list[float]:
+def _walked(value: Json) -> list[float]:
     if isinstance(value, str):
-        return [time for span in parse_spans(value) for time in span] if depth else []
-    items = value if isinstance(value, list) else []
-    if len(items) == 2 and all(isinstance(time, (int, float, str)) for time in items):
-        ends = [_times(str(time)) for time in items]
+        return [time for span in parse_spans(value) for time in span]
+    inner = value if isinstance(value, list) else []
+    if len(inner) == 2 and all(isinstance(time, (int, float, str)) for time in inner):
+        ends = [_times(str(time)) for time in inner]
         return [time[0] for time in ends] if all(len(time) == 1 for time in ends) else []
-    if items:
-        return [time for item in items[:1000] for time in _walked(item, depth + 1)]
-    if not isinstance(value, dict):
-        return []
-    plain = {str(key).casefold(): inner for key, inner in value.items()}
-    start, end = (next((plain[key] for key in keys if key in plain), None) for keys in (_STARTS, _ENDS))
-    if start is not None and end is not None:
-        return _walked([start, end], depth + 1)
-    holders = [inner for key, inner in plain.items() if any(word in key for word in _HOLDERS)]
-    inner = holders or list(plain.values())
-    return [time for part in inner for time in _walked(part, depth + 1)]
+    if isinstance(value, dict):
+        plain = {str(key).casefold(): part for key, part in value.items()}
+        ends_given = [next((plain[key] for key in keys if key in plain), None) for keys in (_STARTS, _ENDS)]
+        if None not in ends_given:
+            return _walked(ends_given)
+        holders = [part for key, part in plain.items() if any(word in key for word in _HOLDERS)]
+        inner = holders or list(plain.values())
+    return [time for part in inner[:1000] for time in _walked(part)]

@@ -4,7 +4,7 @@ import re
 import unicodedata
 from collections.abc import Sequence
 
-from swift_grpo_ext.rewards.reading.words import QUANTITIES, by_word
+from swift_grpo_ext.rewards.reading.words import QUANTITIES, any_case, by_word
 
 CLASSIFIERS = QUANTITIES.classifiers
 _VALUES: dict[str, float] = {word: int(value) for word, value in by_word(QUANTITIES.numbers).items()}
@@ -15,13 +15,13 @@ _VALUES |= {"half": 0.5, "dozen": 12}
 _BELOW_100 = rf"(?:(?:{'|'.join(_TENS)})(?:[\s-](?:{'|'.join(_DIGITS)})\b)?|(?:{'|'.join(_SMALL)})\b)"
 _BELOW_1000 = rf"(?:(?:{_BELOW_100}|an?)\s+hundred(?:\s+(?:and\s+)?{_BELOW_100})?|{_BELOW_100})"
 # "two hundred and five"
-_ENGLISH = re.compile(
+_ENGLISH = any_case(
     rf"(?<![\w-])(?:(minus|negative)\s+)?((?:(?:{_BELOW_1000}|an?)\s+(?:thousand|million"
-    rf"|billion)(?:,?\s+(?:and\s+)?)?){{1,3}}{_BELOW_1000}?|{_BELOW_1000}|(half\s)?an?\s+dozen)(?![\w]|-[a-z])",
-    re.IGNORECASE,
+    rf"|billion)(?:,?\s+(?:and\s+)?)?){{1,3}}{_BELOW_1000}?|{_BELOW_1000}|(half\s)?an?\s+dozen)(?![\w]"
+    rf"|-[a-z])"
 )
 # "no ": before "one"
-_PRONOUN = re.compile(r"(?:\b(?:no|any|every|some|each|this|that|the|which|only)[\s-]\Z|-\Z)", re.IGNORECASE)
+_PRONOUN = any_case(r"(?:\b(?:no|any|every|some|each|this|that|the|which|only)[\s-]\Z|-\Z)")
 # "到七": as in 六到七只
 _UP_TO = re.compile(r"(?:到|至|或|[~～-])[一二两三四五六七八九十]")  # 六到七只
 # "二十三"

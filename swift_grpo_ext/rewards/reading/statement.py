@@ -3,24 +3,24 @@
 import re
 from typing import TypeAlias, TypeVar
 
+from swift_grpo_ext.rewards.reading.words import any_case
+
 T = TypeVar("T")
 # Start and end of the words that announce an answer, and what they announce.
 Statement: TypeAlias = tuple[int, int, T]
 
 # "12 (18 less 6)", "5, up from 4": what is said beside a number
-_ASIDE = re.compile(
+_ASIDE = any_case(
     r"(?<![A-Za-z0-9_\\\]}])[(（](?![=≈~]"
     r"|[^()（）]{0,16}(?:i\.e|that is|about|or|maybe|perhaps|possibly|可能|或)\b)"
     r"(?=[^()（）]{0,200}[^\W\d_])[^()（）\n]{1,200}[)）]"
-    r"|(?<=[\w%°]),? (?:(?:up|down) from|compared (?:to|with)|versus|vs\b)(?:[^.!?;\n]|\.(?=\d))*",
-    re.IGNORECASE,
+    r"|(?<=[\w%°]),? (?:(?:up|down) from|compared (?:to|with)|versus|vs\b)(?:[^.!?;\n]|\.(?=\d))*"
 )
 # "3\n**Explanation:** it has 3 rows": a heading behind which no answer is given
-_EXPLANATION = re.compile(
+_EXPLANATION = any_case(
     r"(?<=\S)[ \t]{0,4}\n{1,4}[ \t#*_-]{0,8}(?:explanation|reasoning|reason|rationale|justification"
     r"|note|解释|理由|说明|解析|原因)"
-    r"[*_]*\s?[:：\n]",
-    re.IGNORECASE,
+    r"[*_]*\s?[:：\n]"
 )
 MOST_CORRECTIONS = 4  # of a text that are looked at, from its end
 _WIDTHS = {code: code - 0xFEE0 for code in range(0xFF01, 0xFF5F)} | {0x3000: 0x20}
@@ -41,37 +41,35 @@ LABEL = (
 """Words that announce an answer, without regard to case."""
 
 # "the answer is"
-_LABEL = re.compile(LABEL, re.IGNORECASE)
+_LABEL = any_case(LABEL)
 _ANNOUNCING = re.sub(r".\?", "", f"{_SPACED}|{_UNSPACED}").split("|")
 """Every label holds one of these."""
 # "not sure"
-UNSURE = re.compile(
+UNSURE = any_case(
     r"\b(?:not (?:\w{1,12} )?(?:sure|certain|clear)|unsure|uncertain|unclear|unknown|hard to say|ambiguous"
     r"|(?:cannot|can't|can’t|could not|couldn't|unable to|impossible to|difficult to) (?:be )?"
     r"(?:tell|say|know|determined?|decided?|see (?:if|whether))"
-    r"|(?:don't|do not) know|maybe|perhaps|might|may be|could be|possibly|quizás?"
+    r"|(?:don't|do not) know|(?:it is|it's|it’s) possible|maybe|perhaps|might|may be|could be|possibly"
+    r"|quizás?"
     r"|tal vez|peut-être|vielleicht)\b"
-    r"|不一定|不好说|[说看分]不[清出]|不确定|不確定|不清楚|不知道|无法|無法|难以|可能|也许|或许|かもしれ|おそらく|分からない|わかりません|모르겠",
-    re.IGNORECASE,
+    r"|不一定|不好说|[说看分]不[清出]|不确定|不確定|不清楚|不知道|无法|無法|难以|可能|也许|或许|かもしれ|おそらく|分からない|わかりません|모르겠"
 )
 """Words of somebody who does not commit to an answer."""
 # "wait"
-CORRECTED = re.compile(
+CORRECTED = any_case(
     r"\b(?:wait|actually|no,|but|however|correction|rather|instead|re-?check|on second|mistake|sorry|finally"
-    r"|final|therefore|so|thus|hence|let me)\b|不对|等等|更正|重新|但是|但|然而|其实|所以|因此|最终|综上|故",
-    re.IGNORECASE,
+    r"|final|therefore|so|thus|hence|let me)\b|不对|等等|更正|重新|但是|但|然而|其实|所以|因此|最终|综上|故"
 )
 """Words after which a second statement takes the first one back, or concludes."""
 # "B. Wait, no, it is ": a writer takes back what stands before
-_TAKEN_BACK = re.compile(
+_TAKEN_BACK = any_case(
     r"(?:(?:\bno\W{1,4})?\b(?:wait|hold on|scratch that|correction|let me correct (?:that|this|myself))"
     r"(?:\s?[,.!:;…—–-]{1,3}\s?|\s(?=(?:no|actually)\b))"
     r"|\b(?:sorry|oops|no)\W{1,4}(?=(?:i (?:mean|meant)|actually|sorry|wait)\b))"
     r"(?:(?:actually|sorry|i mean|i meant|rather)\W{1,4}){0,3}"
     r"|\bi take (?:that|it) back\W{1,4}|\bsorry\W{1,3}(?=\d)|,\sno\W{1,3}(?=(?-i:[B-H])\b)"
     r"|(?:\.{2,3}|[…—–])\s?no\W{1,3}(?=it\b)"
-    r"|(?<=[,.;。，；\s])(?:等等|等一下|不对|更正)[,，。:：]\s?",
-    re.IGNORECASE,
+    r"|(?<=[,.;。，；\s])(?:等等|等一下|不对|更正)[,，。:：]\s?"
 )
 
 

@@ -63,11 +63,14 @@ def token_f1(predicted: str, gold: str) -> float:
 
 _SAME = by_word(QUANTITIES.translations)
 _NAMELESS = frozenset(QUANTITIES.nameless.split())
+# "2019"
+_YEAR = re.compile(r"(?:1[5-9]|20)\d\d")
 # "dogs"
 _ENDING = re.compile(r"(?<=\w{3})(?:ing|ed|e?s)\Z")
 
 
 def named_by(text: str) -> frozenset[str]:
-    """What a text names: its words without their endings, Chinese by the character."""
-    words = (word for word in tokenise(text) if not word.isdecimal() and word not in QUANTITIES.classifiers)
+    """What a text names: its words without their endings, Chinese by the character, and years."""
+    tokens = (token for token in tokenise(text) if not token.isdecimal() or _YEAR.fullmatch(token))
+    words = (word for word in tokens if word not in QUANTITIES.classifiers)
     return frozenset(_SAME.get(word) or _ENDING.sub("", word) for word in words if word not in _NAMELESS)

@@ -32,7 +32,8 @@ _END = re.compile(r"</(?:param|arg)|<\|close\|>argument|</function|</invoke|</to
 _PLAIN_TAG = re.compile(rf"<{_NAME}>")
 # "Action: click\nAction Input: ": ReAct; Qwen's ✿FUNCTION✿, DeepSeek's and Kimi's marks, Gemma's ``call:``
 _BEFORE_JSON = re.compile(
-    r"(?:Action:|✿FUNCTION✿:|<｜tool▁call▁begin｜>(?:function<｜tool▁sep｜>)?|<\|tool_call_begin\|>|\bcall:|\A)\s{0,4}(?:functions\.)?"
+    r"(?:Action:|✿FUNCTION✿:|<｜tool▁call▁begin｜>(?:function<｜tool▁sep｜>)?|<\|tool_call_begin\|>|\bcall:"
+    r"|\A)\s{0,4}(?:functions\.)?"
     rf"{_NAME}(?::\d{{1,4}})?"
     r"(?:\s{0,4}(?:Action Input:|✿ARGS✿:|<｜tool▁sep｜>|<\|tool_call_argument_begin\|>|\[ARGS\]"
     r"|\s```(?:json)?)\s{0,4}|\s{0,4})\Z"

@@ -4,6 +4,7 @@ A table of meanings lists the words for each meaning; a table of pairs has an op
 sign and what stands for it. No word has two meanings in one table.
 """
 
+import re
 from pathlib import Path
 from typing import Annotated, TypeAlias, TypeVar
 
@@ -85,6 +86,17 @@ class Marks(_Tables):
     thinking: Pairs
     answers: Pairs
     ends: tuple[Word, ...]  # of a turn
+    keys: tuple[Word, ...]  # in JSON, of the answer; the first that is there counts
+
+
+class Formats(_Tables):
+    """Formats that prompts ask for.
+
+    In turn what stands before a mark, and the mark; last what stands behind them all. "" is white space,
+    "..." something visible, which is a block, "?" anything.
+    """
+
+    grammars: dict[str, tuple[str, ...]]
 
 
 class Signs(_Tables):
@@ -98,6 +110,11 @@ def _load(tables: type[_T], name: str) -> _T:
     return tables.model_validate_json((_FOLDER / f"{name}.json").read_bytes())
 
 
+def any_case(pattern: str) -> re.Pattern[str]:
+    """A pattern of words, in which capitals are as good as small letters."""
+    return re.compile(pattern, re.IGNORECASE)
+
+
 def by_word(meanings: dict[str, tuple[str, ...]]) -> dict[str, str]:
     """Word to meaning."""
     return {word: meaning for meaning, words in meanings.items() for word in words}
@@ -105,6 +122,7 @@ def by_word(meanings: dict[str, tuple[str, ...]]) -> dict[str, str]:
 
 ACTIONS = _load(ActionWords, "actions")
 DIALECTS = _load(Marks, "dialects")
+FORMATS = _load(Formats, "formats")
 OPTIONS = _load(OptionWords, "options")
 PLACES = _load(PlaceWords, "places")
 POLARITY = _load(PolarityWords, "polarity")

@@ -192,9 +192,8 @@ def diagnose(reward: Reward, parameters: Mapping[str, object], batch: Batch, sco
             reward.outcome(completion, batch.row(index), parameters, frame=frame, gold_frame=gold_frame).score
             for index, completion in enumerate(batch.completions[:SAMPLES])
         ]
-        scored = [score for score in scores_there if score is not None]
-        if scored and len(scored) == len(scores_there):
-            means[frame, gold_frame] = fmean(scored)
+        if None not in scores_there:
+            means[frame, gold_frame] = fmean(score for score in scores_there if score is not None)
     if (here := means.get((declared, declared_gold))) is None:
         return
     # Among equal readings, the one that differs least from what is declared.
