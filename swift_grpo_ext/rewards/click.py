@@ -14,11 +14,12 @@ from swift_grpo_ext.rewards.gold.frames import SIZES_COLUMN, extent, image_aspec
 from swift_grpo_ext.rewards.gold.geometry import strictly_inside
 from swift_grpo_ext.rewards.gold.regions import PLACES, Places, check_gold_region, check_inside, moved
 from swift_grpo_ext.rewards.grounding import written_point
-from swift_grpo_ext.rewards.reading.action_space import OPPOSITE, Action, keys_of, status_of
+from swift_grpo_ext.rewards.reading.action_space import Action, keys_of, status_of
 from swift_grpo_ext.rewards.reading.actions import action_of, parse_action
 from swift_grpo_ext.rewards.reading.answer import extract_answer
 from swift_grpo_ext.rewards.reading.region import Box, Point, Region, pointed_at
 from swift_grpo_ext.rewards.reading.tokens import token_f1
+from swift_grpo_ext.rewards.reading.words import ACTIONS
 
 GOLD = ("solution", "action", "answer", "gt_action", "operation")
 # Gold columns whose other parts stand in columns of their own: UI-R1 and GUI-R1, Mind2Web.
@@ -152,7 +153,7 @@ def _same_direction(action: Action, gold: Action) -> bool:
     wanted = gold.text or gold.towards
     worded = gold.kind if action.towards else action.kind
     if bool(action.towards) != bool(gold.towards) and worded == "scroll":
-        wanted = OPPOSITE.get(wanted, "")
+        wanted = ACTIONS.opposite.get(wanted, "")
     return bool(answered) and answered == wanted
 
 

@@ -7,7 +7,7 @@ from pydantic import Field
 
 from swift_grpo_ext.rewards.contract import Columns, Unscorable, reward
 from swift_grpo_ext.rewards.gold.columns import gold_string
-from swift_grpo_ext.rewards.gold.question import QUESTION, question_of, topic_of
+from swift_grpo_ext.rewards.gold.question import QUESTION, question_of
 from swift_grpo_ext.rewards.reading.answer import normalise_short
 from swift_grpo_ext.rewards.reading.numbers import Quantity, asked_in, quantities, stated_number
 
@@ -64,10 +64,11 @@ def numeric(
         1.0
     """
     gold = _gold_quantity(columns)
-    predicted = stated_number(completion, topic_of(columns))
+    question = question_of(columns)
+    predicted = stated_number(completion, question)
     if predicted is None:
         return 0.0
-    scale, unit = asked_in(question_of(columns))
+    scale, unit = asked_in(question)
     if not gold.unit.dimension:
         gold = replace(gold, unit=unit)
     readings = {predicted, replace(predicted, written=predicted.written / scale)}

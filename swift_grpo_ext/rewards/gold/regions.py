@@ -14,6 +14,7 @@ from swift_grpo_ext.rewards.reading.coordinates import Kind
 from swift_grpo_ext.rewards.reading.json_boxes import regions_in
 from swift_grpo_ext.rewards.reading.json_text import Json, json_values, literal
 from swift_grpo_ext.rewards.reading.region import Box, Order, Region
+from swift_grpo_ext.rewards.reading.words import PLACES as WORDS
 
 _A = TypeVar("_A")
 _B = TypeVar("_B")
@@ -23,7 +24,6 @@ COCO_COLUMNS = ("iscrowd", "category_id", "bbox_id", "segmentation")
 GOLD = ("solution", "bbox", "boxes", "objects", "answer")
 READS = (SIZES_COLUMN, *COCO_COLUMNS)
 OUTSIDE = 0.02  # share of the image by which a gold box may reach beyond it: annotators do
-_NOTHING = ("", "[]", "{}", "none", "null", "nothing", "no object", "no objects")
 
 
 @dataclass(frozen=True)
@@ -221,7 +221,11 @@ def _refuse_undeclared_coco(gold: Json, columns: Columns, places: Places) -> Non
 def _says_nothing(gold: Json) -> bool:
     if isinstance(gold, Mapping):
         return not any(_is_filled(value) for key, value in gold.items() if key != "bbox_type")
-    return gold.strip().casefold().rstrip(".") in _NOTHING if isinstance(gold, str) else not _is_filled(gold)
+    return (
+        gold.strip().casefold().rstrip(".") in ("", *WORDS.nothing)
+        if isinstance(gold, str)
+        else not _is_filled(gold)
+    )
 
 
 def _is_filled(value: Json) -> bool:

@@ -17,10 +17,7 @@ _ARGUMENTS = {name.replace("_", ""): role for name, role in by_word(ACTIONS.argu
 _KEY_WORDS = by_word(ACTIONS.keys)
 _STATUSES = by_word(ACTIONS.statuses)
 DIRECTIONS = by_word(ACTIONS.directions)
-OPPOSITE = {"up": "down", "down": "up", "left": "right", "right": "left"}
-BUTTONS = {"left": "click", "right": "right_click", "middle": "middle_click", "wheel": "middle_click"}
-CLICKS = {"2": "double_click", "3": "triple_click"}
-EMPTY_TEXTS = {"no input text", "none", "null"}
+BUTTONS = by_word(ACTIONS.buttons)
 
 # "+": between keys of "ctrl+c"
 _SEPARATOR = re.compile(r"[\s+,_-]+")

@@ -7,9 +7,7 @@ from typing import Any
 
 from swift_grpo_ext.rewards.reading.action_space import (
     BUTTONS,
-    CLICKS,
     DIRECTIONS,
-    EMPTY_TEXTS,
     KINDS,
     Action,
     argument_of,
@@ -24,7 +22,7 @@ from swift_grpo_ext.rewards.reading.json_boxes import regions_in
 from swift_grpo_ext.rewards.reading.json_text import Json, values_in
 from swift_grpo_ext.rewards.reading.region import OrderOf, Region, as_corners
 from swift_grpo_ext.rewards.reading.tool_calls import tool_calls
-from swift_grpo_ext.rewards.reading.words import any_case
+from swift_grpo_ext.rewards.reading.words import ACTIONS, any_case
 
 # "action: click"
 _LINE = re.compile(r"(?:^|\t|\n)\s{0,8}[-*]?\s{0,4}([A-Za-z_]{1,24})\s{0,4}[:：][ \t]{0,8}([^\t\n]{1,512})")
@@ -35,14 +33,6 @@ _VERB = any_case(
         for word in sorted(KINDS, key=len, reverse=True)
     )
 )
-# Which arguments hold the text of an action, other than ``text``.
-_TEXT_OF = {
-    "key": "key button text",
-    "open_app": "app text",
-    "terminate": "status text",
-    "wait": "",
-    "long_press": "",
-}
 MAX_WORDS = 4_000  # characters at the end of an answer in which an action in words is looked for
 LONG_PRESS = 500  # milliseconds
 # "Thought: the button"
@@ -56,7 +46,8 @@ _BRACKETED = re.compile(r"\s{0,4}[\[\"'“「]([^\[\]\"'”」\n]{1,512})[\]\"'�
 _ASKED_AT_END = re.compile(rf"[\])}}>][\s`*]{{0,4}}[?？]{{1,3}}\s{{0,4}}\Z|\){REJECTED.pattern}")
 # "no ", "should I "
 _ASKED = any_case(
-    r"\b(?:no|(?:wants?|asks?|told|tells?) (?:me|you|us) to|(?:should|shall|can|may|must|do) (?:i|we)"
+    r"\b(?:no|possibly|perhaps|maybe|(?:wants?|asks?|told|tells?) (?:me|you|us) to|(?:should|shall|can"
+    r"|may|must|do) (?:i|we)"
     r"|if [^.\n]{1,60}\b(?:i|we) would|wrong to"
     r"|should (?:one|you|he))\s\Z"
 )
@@ -177,7 +168,7 @@ def _completed(
     if kind == "click":
         times = str(given.get("times", given.get("amount_up")))
         button = str(given.get("button", "")).casefold()
-        kind = "drag" if end else CLICKS.get(times) or BUTTONS.get(button, kind)
+        kind = "drag" if end else ACTIONS.times.get(times) or BUTTONS.get(button, kind)
     if kind == "key" and place and not _text(given, ["key", "button", "text"]):
         kind = "click"  # press(10, 20)
     if kind in ("scroll", "hscroll", "swipe"):
@@ -185,7 +176,7 @@ def _completed(
         kind = "scroll" if kind == "hscroll" else kind
         end = None if text else end
     else:
-        text = own_text or _text(given, _TEXT_OF.get(kind, "text").split())
+        text = own_text or _text(given, ACTIONS.text_of.get(kind, "text").split())
     seconds = given.get("seconds") if kind == "wait" else None
     number = float(seconds) if isinstance(seconds, (int, float)) and 0 <= seconds < 1e6 else None
     return Action(kind, place, text, end, number, given.get("unknown", ()))
@@ -194,7 +185,7 @@ def _completed(
 def _text(given: Mapping[str, Any], roles: list[str]) -> str:
     value = next((given[role] for role in roles if role in given), "")
     text = " ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
-    return "" if text.strip().casefold() in EMPTY_TEXTS else text
+    return "" if text.strip().casefold() in ACTIONS.empty_texts else text
 
 
 def _direction(kind: str, given: Mapping[str, Any]) -> str:

@@ -101,9 +101,6 @@ _LISTED = re.compile(r"[\])<]?[ \t]{0,4}(?:[,;，、]|\band\b|和){1,2}[ \t]{0,4
 
 NAMES = by_word(PLACES.coordinates)  # names of one coordinate, and what each means
 
-_SHAPES = "x1 y1 x2 y2, x0 y0 x1 y1, cx cy w h, x y w h, x1 y1 w h, x y x2 y2"
-BOX_SHAPES = tuple(tuple(shape.split()) for shape in _SHAPES.split(", "))
-POINT_SHAPES = (("x", "y"), ("cx", "cy"), ("x1", "y1"), ("x2", "y2"))
 
 _EDGE = r"[\"'*`]{0,3}(?:\s{0,3}(?:coordinate|edge|value))?\s{0,4}(?:[=:>为是]|is\b|at\b)[\"'*`\s]{0,5}"
 # "x_min: 10"
@@ -189,7 +186,7 @@ def _named_boxes(text: str, kind: Kind) -> list[Written]:
             values = {}
         start = start if values else name.start()
         values[role] = float(name[2])
-        if corners := shaped(values, BOX_SHAPES):
+        if corners := shaped(values, PLACES.box_shapes):
             places.append(Written(corners, True, start, name.end()))
             values = {}
     return places

@@ -44,7 +44,8 @@ _REFUSED = any_case(
     rf"|\bno(?: such)? (?:{_SEEN}\b(?! of)|idea|clue|comment|answer|opinion|information|response|reply"
     rf"|one knows|way (?:to|of))"
     r"|\b(?:i|we) (?:can )?(?:see|find) no (?:graph|chart|plot|diagram)s?"
-    r"|\b(?:do not|don['’]t) (?:know|understand)|\bnot (?:enough|sufficient) (?:information|context|data)"
+    r"|\b(?:do not|don['’]t) (?:know|understand)|(?:\bnot|n['’]t)(?: have)? (?:enough"
+    r"|sufficient) (?:information|context|data)"
     r"|\bnot (?:answerable|applicable|available|able|clear|certain|sure)\b|\b(?:unsure|unclear|unknown"
     r"|unanswerable|rather not|too"
     r" (?:blurry|blurred|dark|small|far)|sorry"
@@ -75,7 +76,8 @@ _SENTENCE = re.compile(r"(?:[^.!?。！？\n]|\.(?!\s|\Z))*[.!?。！？\n]*")
 _HYPOTHETICAL = any_case(
     r"\blet(?:['’]s| me| us) (?:assume|suppose|imagine|think about|consider|look at|examine"
     r"|evaluate)\b[^:!?\n]*\Z"
-    r"|\bif\b[^.!?\n]{1,40}\b(?:were|had been|weren['’]t)\b[^.!?\n]{0,80}|\b(?:if|suppos(?:e|ing)"
+    r"|\bhad (?:it|he|she|they|we|i|there|the \w{1,16}) (?:not )?been\b|\bif\b[^.!?\n]{1,40}\b(?:were"
+    r"|had been|weren['’]t)\b[^.!?\n]{0,80}|\b(?:if|suppos(?:e|ing)"
     r"|assuming) (?!we\b|you\b|i\b)[^.!?\n]{0,80}\b(?:would|the answer is (?:yes|no)"
     r"|then,? (?:yes|no))\b|\A\W{0,4}suppose\b|\b(?:i|it|there|answer) would\b[^.!?\n]{0,60}\b(?:if|unless)\b"
     r"|\bi (?:wish|deny|disagree|dispute|doubt)\b|\bit (?:is|would be|was) wrong to\b"
@@ -86,7 +88,8 @@ HEARSAY = any_case(
     r"|(?:caption|label|friend) claims|(?:user|you|they|people|friend|others|some|someone"
     r"|somebody|many|everyone|everybody|he|she)\b (?:\w{1,8} )?"
     r"(?:asks?|asked|says?|said|claim(?:s|ed)?|thinks?|thought|believed?|suggest(?:s|ed)?|told me|choose"
-    r"|pick|answer)\b|\bwhether\b)"
+    r"|pick|answer)\b|\bwhether\b"
+    r"|\b(?!(?:i|we)\b)\w{2,14} (?:answered|insist(?:s|ed)?|argue[sd]?|guess(?:es|ed))\b)"
     r"(?:(?!\b(?:but|however)\b)[^.;!?\n]|\.(?=\d)){0,200}"
 )
 # "Is it B? ": also "是B吗", "B还是C"
@@ -123,12 +126,12 @@ REJECTED = any_case(
     r"|would be)(?:n['’]t\b"
     r"| (?:both |all |clearly |obviously |definitely )?(?:not\b|(?:the |an? )?"
     r"(?:wrong|incorrect|false|mistake|impossible|invalid)\b))"
-    r"|can(?:not|['’]t| not) be\b"
+    r"|can(?:not|['’]t| not) be\b|(?:does|do)(?:n['’]t| not) (?:contain|show|hold|cover|match|fit|work)\b"
     r"|不对|不正确|是?错|ではありません|ではない|じゃない|(?:이|가) 아닙니다|no es\b)"
 )
 # "It might be ": before a value in its clause; "maybe 7" is an estimate
 HEDGED = any_case(
-    r"(?:\b(?:(?:maybe|perhaps|possibly)(?= [a-z])|possible|might|may(?= (?:be|have|also)\b)"
+    r"(?:\b(?:(?:maybe|perhaps|possibly)(?= [a-z])|possible|let['’]s say|might|may(?= (?:be|have|also)\b)"
     r"|could (?:also |well )?be"
     r"|can['’]t be sure)\b|可能|也许|或许)(?:(?!\b(?:but|so|however|answer)\b)[^.;:!?。；：！？\n]){0,60}\Z"
 )

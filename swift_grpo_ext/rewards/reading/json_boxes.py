@@ -7,9 +7,7 @@ from dataclasses import replace
 from functools import lru_cache
 
 from swift_grpo_ext.rewards.reading.coordinates import (
-    BOX_SHAPES,
     NAMES,
-    POINT_SHAPES,
     Kind,
     shaped,
     written_out,
@@ -128,10 +126,10 @@ def _region_of_mapping(value: Mapping[str, Json], label: str, order_of: OrderOf)
     places = [_place(inner, key, order_of) for key, inner in by_role["place"]]
     coordinates = _coordinates(by_role)
     box = next((place for place in places if place and place.box), None)
-    box = box or _box_of_corners(by_role) or _named(coordinates, BOX_SHAPES)
+    box = box or _box_of_corners(by_role) or _named(coordinates, PLACES.box_shapes)
     point = next((place for place in places if place and not place.box), None)
     if box is None and point is None:
-        point = _named(coordinates, POINT_SHAPES)
+        point = _named(coordinates, PLACES.point_shapes)
     if box is None and point is None:
         return None
     given = {role: by_role[role][0][1] for role in _BESIDE if by_role[role]}

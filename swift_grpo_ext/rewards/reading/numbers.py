@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import TypeAlias
 
 from swift_grpo_ext.rewards.reading.answer import short_answer
-from swift_grpo_ext.rewards.reading.doubt import HEDGED, NEGATED, REJECTED, stated
+from swift_grpo_ext.rewards.reading.doubt import HEDGED, NEGATED, NEGATION, REJECTED, stated
 from swift_grpo_ext.rewards.reading.number_forms import in_one_form
 from swift_grpo_ext.rewards.reading.statement import after_label, first_line, labels, without_asides
 from swift_grpo_ext.rewards.reading.tokens import named_by
@@ -190,17 +190,23 @@ def _adds_to(whole: Quantity, part: Quantity) -> bool:
     return same and smaller.factor < unit.factor and 0 <= part.value < unit.factor and whole.written >= 0
 
 
-def stated_number(completion: str, topic: frozenset[str] = frozenset()) -> Quantity | None:
+def stated_number(completion: str, question: str = "") -> Quantity | None:
     """The number that a completion states; None if it states none, denies it or leaves it open.
 
-    Of several, that of the part which names most of the topic.
+    Of several, that of the part which names most of what the question names, and none of its own numbers.
     """
     answer = short_answer(completion, fold=False) or ""
+    topic = named_by(question)
+    asked = "|".join(map(re.escape, re.findall(r"\d[\d.,]*(?<=\d)", question))) or "(?!)"
+    of_question = re.compile(rf"(?<![\d.,])(?:{asked})(?![.,]?\d)(?!\s?%)")
 
     def read(text: str) -> Quantity | None:
         text = without_asides(first_line(text))
-        part = about(text, topic) if topic and not labels(text) else text
-        return stated_quantity(part or text, (CONCLUDED,))
+        part = (about(text, topic) if topic and not labels(text) else "") or text
+        rests = (of_question.sub(" ", source) for source in (part, text))
+        source = next((rest for rest in rests if re.search(r"\d", rest)), part)
+        denied = part != text and source != part and re.search(NEGATION, part)
+        return None if denied else stated_quantity(source, (CONCLUDED,))
 
     return stated(answer, read)
 

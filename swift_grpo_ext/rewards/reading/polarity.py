@@ -131,6 +131,11 @@ _SAID = re.compile(
 _OF_CLAIMS = frozenset(("true", "correct", "right", "statement", "claim", "sentence", "false"))
 # " that there is no dog": what is said to be true or false
 _THAT = re.compile(r"\s?that ([^.!?\n]{4,120})")
+# "i can't be sure"
+_NOT_SURE = re.compile(
+    r"\bi(?: cannot| can['’]t| can not) be (?:sure|certain)|\bi(?:['’]m"
+    r"| am) (?:really )?not (?:really )?sure\b"
+)
 # "it depends"
 _NEITHER = re.compile(
     r"(?:it is |it's )?either yes or no|neither(?: yes)?(?: nor no)?\W*\Z|it depends|not (?:a )?yes\b"
@@ -170,7 +175,12 @@ def _polarity(plain: str, topic: frozenset[str]) -> bool | None:
         return _ALONE[plain.strip(" .")]
     refused = refuses(plain)
     leading = leading_polarity(plain)
-    if _NEITHER.match(plain) or _DENIED.search(plain) or (not leading and _BOTH.search(plain)):
+    if (
+        _NEITHER.match(plain)
+        or _NOT_SURE.search(plain)
+        or _DENIED.search(plain)
+        or (not leading and _BOTH.search(plain))
+    ):
         return None
     if refused and not (_COMMA.match(plain) if leading == [False] else leading or labels(plain)):
         return None
@@ -190,7 +200,7 @@ def _contradicts_itself(plain: str, topic: frozenset[str]) -> bool:
         return False
     if said[1]:
         return _described(said[3], topic) is False
-    return _EXISTS.match(said[3]) is not None and _described(said[3], topic) is True
+    return len(topic - names) <= 1 and _described(said[3], topic) is True
 
 
 def _statements(

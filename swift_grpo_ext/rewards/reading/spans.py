@@ -56,9 +56,6 @@ _PAIRS = any_case(
 )
 
 
-_STARTS, _ENDS, _HOLDERS = (SPANS.keys[role] for role in ("start", "end", "holder"))
-
-
 # "0:01:02,500"
 _SUBTITLE = re.compile(r"(\d:\d{2}:\d{2}),(\d{3})(?!\d)")
 
@@ -131,9 +128,11 @@ def _walked(value: Json) -> list[float]:
         return [time[0] for time in ends] if all(len(time) == 1 for time in ends) else []
     if isinstance(value, dict):
         plain = {str(key).casefold(): part for key, part in value.items()}
-        ends_given = [next((plain[key] for key in keys if key in plain), None) for keys in (_STARTS, _ENDS)]
+        ends_given = [
+            next((plain[key] for key in keys if key in plain), None) for keys in (SPANS.starts, SPANS.ends)
+        ]
         if None not in ends_given:
             return _walked(ends_given)
-        holders = [part for key, part in plain.items() if any(word in key for word in _HOLDERS)]
+        holders = [part for key, part in plain.items() if any(word in key for word in SPANS.holders)]
         inner = holders or list(plain.values())
     return [time for part in inner[:1000] for time in _walked(part)]

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from swift_grpo_ext.rewards.reading.answer import balanced_end
 from swift_grpo_ext.rewards.reading.json_text import Json, decoded, literal
+from swift_grpo_ext.rewards.reading.words import TOOLS
 
 _NAME = r"([A-Za-z_][\w.-]{0,63})"
 
@@ -38,10 +39,6 @@ _BEFORE_JSON = re.compile(
     r"(?:\s{0,4}(?:Action Input:|✿ARGS✿:|<｜tool▁sep｜>|<\|tool_call_argument_begin\|>|\[ARGS\]"
     r"|\s```(?:json)?)\s{0,4}|\s{0,4})\Z"
 )
-_NOISE = ("]<]minimax[>[", "｜DSML｜ ", "｜DSML｜", "[TOOL_CALLS]")  # before every tag
-_QUOTES = ('<|"|>', "<escape>")  # Gemma's
-_CALLED = ("name", "function", "tool", "tool_name", "action")
-_GIVEN = ("arguments", "parameters", "args", "input", "action_input", "tool_input")
 _MOST = 64  # calls and arguments that are read
 
 
@@ -54,11 +51,11 @@ class ToolCall(NamedTuple):
 
 def tool_calls(text: str) -> list[ToolCall]:
     """Every tool call of a text, in order; empty if it has none."""
-    for mark in _NOISE:
+    for mark in TOOLS.noise:
         text = text.replace(mark, "")
     if tagged := list(_tagged(text)):
         return tagged
-    for quote in _QUOTES:
+    for quote in TOOLS.quotes:
         text = text.replace(quote, '"')
     return list(_with_json(text))
 
@@ -101,8 +98,8 @@ def _with_json(text: str) -> Iterator[ToolCall]:
         value, end = _object_at(text, start)
         call = value.get("function", value)
         call = call if isinstance(call, dict) else value
-        named = next((name for key in _CALLED if isinstance(name := call.get(key), str)), "")
-        given = next((call[key] for key in _GIVEN if key in call), None)
+        named = next((name for key in TOOLS.names if isinstance(name := call.get(key), str)), "")
+        given = next((call[key] for key in TOOLS.arguments if key in call), None)
         given = next(iter(decoded(given, json.loads)), None) if isinstance(given, str) else given
         before = _BEFORE_JSON.search(text[max(0, start - 128) : start])
         if named and isinstance(given, dict):

@@ -41,6 +41,22 @@ class ActionWords(_Tables):
     keys: Meanings  # of a keyboard
     statuses: Meanings  # at the end of a task
     directions: Meanings
+    opposite: Pairs  # of a direction
+    buttons: Meanings  # the click that each button of a mouse makes
+    times: Pairs  # how often it is pressed, to the click that this makes
+    empty_texts: tuple[Word, ...]  # what data sets write where nothing is typed
+    text_of: (
+        Pairs  # kinds of action, to the arguments that hold their text in place of ``text``; "-" if none does
+    )
+
+
+class ToolWords(_Tables):
+    """Tool calls."""
+
+    noise: tuple[Word, ...]  # before every tag
+    quotes: tuple[Word, ...]  # Gemma's
+    names: tuple[Word, ...]  # keys of the tool's name
+    arguments: tuple[Word, ...]  # keys of what it is given
 
 
 class PlaceWords(_Tables):
@@ -48,6 +64,9 @@ class PlaceWords(_Tables):
 
     keys: Meanings
     coordinates: Meanings  # one number
+    box_shapes: tuple[tuple[Word, ...], ...]  # coordinates that make a box, the first that are there count
+    point_shapes: tuple[tuple[Word, ...], ...]
+    nothing: tuple[Word, ...]  # what a gold says where nothing is there
 
 
 class QuantityWords(_Tables):
@@ -75,9 +94,11 @@ class OptionWords(_Tables):
 
 
 class SpanWords(_Tables):
-    """Moments of a video."""
+    """Keys of moments of a video."""
 
-    keys: Meanings
+    starts: tuple[Word, ...]
+    ends: tuple[Word, ...]
+    holders: tuple[Word, ...]  # words in keys of what holds moments
 
 
 class Marks(_Tables):
@@ -128,4 +149,5 @@ PLACES = _load(PlaceWords, "places")
 POLARITY = _load(PolarityWords, "polarity")
 QUANTITIES = _load(QuantityWords, "quantities")
 SPANS = _load(SpanWords, "spans")
+TOOLS = _load(ToolWords, "tools")
 WRITING = _load(Signs, "writing")
