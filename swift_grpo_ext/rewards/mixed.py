@@ -12,7 +12,8 @@ from swift_grpo_ext.rewards.gold.columns import gold_strings
 from swift_grpo_ext.rewards.gold.question import QUESTION
 from swift_grpo_ext.rewards.math_equality import math
 from swift_grpo_ext.rewards.numeric import numeric
-from swift_grpo_ext.rewards.reading.answer import readings
+from swift_grpo_ext.rewards.reading.answer import extract_answer, readings
+from swift_grpo_ext.rewards.reading.doubt import asserted
 from swift_grpo_ext.rewards.reading.numbers import quantities
 from swift_grpo_ext.rewards.reading.polarity import leading_polarity
 from swift_grpo_ext.rewards.reading.tokens import normalise_text
@@ -105,9 +106,10 @@ def answer(
 def _is_right(kind: Kind, completion: str, row: Columns, gold: str, tolerance: float) -> bool:
     if kind == "text":
         wanted = plain_text(gold)
-        asks = () if "?" in gold else ("?", "？")
-        stated = [text for text in readings(completion, gold) if not text.endswith(asks)]
-        return any(plain_text(text) == wanted for text in stated)
+        answer = extract_answer(completion) or ""
+        if plain_text(answer) == wanted and ("?" in gold or not answer.endswith(("?", "？"))):
+            return True
+        return any(plain_text(text) == wanted for text in readings(asserted(answer), gold))
     if kind == "number":
         return bool(numeric.function(completion, row, relative_tolerance=tolerance))
     of_kind = {"choice": choice, "yes or no": yes_no, "mathematics": math}[kind]

@@ -17,7 +17,7 @@ from swift_grpo_ext.rewards.reading.action_space import (
 )
 from swift_grpo_ext.rewards.reading.answer import last_fenced
 from swift_grpo_ext.rewards.reading.boxes import parse_regions, stated_regions
-from swift_grpo_ext.rewards.reading.doubt import NEGATED, REJECTED
+from swift_grpo_ext.rewards.reading.doubt import NEGATED, REJECTED, asserted
 from swift_grpo_ext.rewards.reading.json_boxes import regions_in
 from swift_grpo_ext.rewards.reading.json_text import Json, values_in
 from swift_grpo_ext.rewards.reading.region import OrderOf, Region, as_corners
@@ -44,6 +44,8 @@ _BRACKETED = re.compile(r"\s{0,4}[\[\"'“「]([^\[\]\"'”」\n]{1,512})[\]\"'�
 
 # "click(80, 95)?"
 _ASKED_AT_END = re.compile(rf"[\])}}>][\s`*]{{0,4}}[?？]{{1,3}}\s{{0,4}}\Z|\){REJECTED.pattern}")
+# "\"": text of the action's own may say anything
+_QUOTED = re.compile(r"[\"“{]|[(=\[,]\s?'")
 # "no ", "should I "
 _ASKED = any_case(
     r"\b(?:no|possibly|perhaps|maybe|(?:wants?|asks?|told|tells?) (?:me|you|us) to|(?:should|shall|can"
@@ -61,6 +63,8 @@ def parse_action(text: str, order_of: OrderOf = as_corners) -> Action | None:
     body = _without_thought(last_fenced(text).strip())
     if _ASKED_AT_END.search(body):
         return None
+    if not _QUOTED.search(body):
+        body = asserted(body)
     if called := tool_calls(body):
         return action_of(called[-1]._asdict(), order_of)
     values = values_in(body)

@@ -89,7 +89,8 @@ HEARSAY = any_case(
     r"|somebody|many|everyone|everybody|he|she)\b (?:\w{1,8} )?"
     r"(?:asks?|asked|says?|said|claim(?:s|ed)?|thinks?|thought|believed?|suggest(?:s|ed)?|told me|choose"
     r"|pick|answer)\b|\bwhether\b"
-    r"|\b(?!(?:i|we)\b)\w{2,14} (?:answered|insist(?:s|ed)?|argue[sd]?|guess(?:es|ed))\b)"
+    r"|\b(?!(?:i|we)\b)\w{2,14} (?:answered|thinks|believes|claim(?:s|ed)|suspects?|insist(?:s|ed)?"
+    r"|argue[sd]?|guess(?:es|ed))\b)"
     r"(?:(?!\b(?:but|however)\b)[^.;!?\n]|\.(?=\d)){0,200}"
 )
 # "Is it B? ": also "是B吗", "B还是C"
@@ -99,7 +100,8 @@ _ASKS = re.compile(
 )
 # What takes a value out: English, Spanish, French, German, Chinese.
 NEGATION = (
-    r"\b(?:(?:but )?not|unable to|never|nor|neither|cannot|can['’]t|unlike|outside(?: of)?|besides"
+    r"\b(?:(?:but )?not|unable to|under no circumstances|by no means|nobody would(?: say)?|never|nor"
+    r"|neither|cannot|can['’]t|unlike|outside(?: of)?|besides"
     r"|(?:aside|apart) from"
     r"|except(?: for)?|without|anything but|(?:all|every\w{3,5}|nowhere|any\w{0,5})(?: \w{2,8}){0,2} but"
     r"|other than|different from|instead of|rather than|avoid|exclud(?:e|es|ed|ing)|reject(?:s|ed|ing)?"
@@ -125,15 +127,9 @@ REJECTED = any_case(
     r"[\s*_\"')\]]{0,4}(?:, which |,? but (?:that|this|it) )?(?:(?:is|are|was|were|seems?|looks?|appears?"
     r"|would be)(?:n['’]t\b"
     r"| (?:both |all |clearly |obviously |definitely )?(?:not\b|(?:the |an? )?"
-    r"(?:wrong|incorrect|false|mistake|impossible|invalid)\b))"
+    r"(?:wrong|incorrect|false|mistake|impossible|invalid|guess|out of the question)\b))"
     r"|can(?:not|['’]t| not) be\b|(?:does|do)(?:n['’]t| not) (?:contain|show|hold|cover|match|fit|work)\b"
     r"|不对|不正确|是?错|ではありません|ではない|じゃない|(?:이|가) 아닙니다|no es\b)"
-)
-# "It might be ": before a value in its clause; "maybe 7" is an estimate
-HEDGED = any_case(
-    r"(?:\b(?:(?:maybe|perhaps|possibly)(?= [a-z])|possible|let['’]s say|might|may(?= (?:be|have|also)\b)"
-    r"|could (?:also |well )?be"
-    r"|can['’]t be sure)\b|可能|也许|或许)(?:(?!\b(?:but|so|however|answer)\b)[^.;:!?。；：！？\n]){0,60}\Z"
 )
 # "It does not happen ": somewhere before a value in its clause
 _DENIED_CLAUSE = any_case(
@@ -142,10 +138,44 @@ _DENIED_CLAUSE = any_case(
 )
 
 
+_WRONG = r"(?:wrong|incorrect|false|untrue|a mistake|not (?:true|right|correct|the case))"
+_REST = (
+    r"(?:(?!\b(?:but|however|yet|rather|instead|although)\b|, (?:i|it|so|the)\b)[^.!?;。！？；\n]|\.(?=\d))*"
+)
+# "It is false that there are 5": what stands under words that do not assert it, up to a "but"
+_EMBEDDED = any_case(
+    r"(?:\b(?:it|that)(?: is| was| seems|['’]s) (?:\w{2,12} )?"
+    rf"(?:{_WRONG}|unclear|uncertain|doubtful|(?:im)?possible|unlikely|not (?:\w{{2,12}} )?(?:clear"
+    rf"|certain|sure))"
+    r"(?=,? (?:that|if|whether|to)\b)"
+    r"|\b(?:i|we) (?:\w{2,10} )?(?:disagree|doubt|wonder|deny|dispute)\b"
+    r"|\b(?:i|we) (?:do not|don['’]t|did not|cannot|can['’]?t|can not|could not|would not|wouldn['’]t)"
+    r" (?:\w{2,8} )?(?:think|believe|say|claim|confirm|know|agree|assume|verify|guarantee)\b"
+    r"|\b(?:not sure|unsure|uncertain) (?:that|if|whether)\b|\bwho knows\b|\bno idea (?:if|whether)\b"
+    r"|\bthere(?: is|['’]s) (?:a|some) (?:\w{2,10} )?(?:chance|possibility)\b"
+    r"|\b(?:refuse|unable|not able|impossible) to (?:say|confirm|claim|state|verify|tell)\b"
+    r"|(?:(?<=[.!?;\n] )|(?<=\n)|\A)[\W_]{0,4}(?:(?:let['’]s )?(?:suppose|imagine|pretend|assum(?:e|ing))\b"
+    r"|(?:perhaps|maybe|possibly|conceivably|allegedly|supposedly),? (?!\d)"
+    r"|(?:it (?:looks|seems) (?:like|that) )?(?:it|there|that|this|he|she|we|(?:the"
+    r"|an?) \w{1,16}(?: \w{1,16})?) (?:might|may|could)"
+    r"(?: \w{2,10})? be\b"
+    rf"|{_WRONG}(?: (?:answer|option|choice|value)s?)?\s?[:：]))" + _REST
+)
+# "There are 5. Just kidding.": a sentence, and words behind it that take it back
+_RETRACTED = any_case(
+    r"(?:[^.!?。！？\n]|\.(?=\d))*[\s,.;:!?…–—-]{1,6}(?:(?:just )?kidding|i take (?:that|it) back"
+    r"|or (?:maybe )?not(?=\W*(?:\Z|\n))"
+    rf"|(?:actually|wait),? no(?=\W*(?:\Z|\n))|(?:no,? |but )?(?:that|which|this)(?: is| was"
+    rf"|['’]s) {_WRONG}(?! to\b)"
+    r"|(?<=[.…] )not(?=\W*\Z)|(?<=\.\.)\.? ?not(?=\W*\Z)|(?<=[–—-] )(?:wrong|incorrect|false)(?=\W*(?:\Z"
+    r"|\n)))"
+)
+
+
 def is_denied(text: str, start: int) -> bool:
-    """Whether the clause in which a value starts there denies it ("not") or leaves it open ("maybe")."""
+    """Whether the clause in which a value starts there denies it: "it does not happen from 3 to 5"."""
     before = text[max(0, start - 64) : start]
-    return any(doubted.search(before) for doubted in (NEGATED, _DENIED_CLAUSE, HEDGED))
+    return (NEGATED.search(before) or _DENIED_CLAUSE.search(before)) is not None
 
 
 def without_questions(text: str) -> str:
@@ -165,7 +195,9 @@ def asserted(text: str, refusals: bool = False) -> str:
     Of a long text the last `MAX_PROSE` characters are looked at.
     """
     end = without_questions(text[-MAX_PROSE:])
-    return text[:-MAX_PROSE] + (end if refusals else without_refusals(end))
+    if not refusals:
+        end = without_refusals(_EMBEDDED.sub(" ", _RETRACTED.sub(" ", end)))
+    return text[:-MAX_PROSE] + end
 
 
 def stated(text: str, read: Callable[[str], T | None], refusals: bool = False) -> T | None:

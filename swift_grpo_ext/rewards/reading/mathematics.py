@@ -7,7 +7,7 @@ nothing else gets dollar signs, and what stands in prose is cut out of it first.
 import re
 
 from swift_grpo_ext.rewards.reading.answer import all_boxed, last_boxed, unwrapped
-from swift_grpo_ext.rewards.reading.doubt import HEDGED, NEGATED, REJECTED
+from swift_grpo_ext.rewards.reading.doubt import NEGATED, REJECTED
 from swift_grpo_ext.rewards.reading.numbers import BOUND
 from swift_grpo_ext.rewards.reading.spelled_numbers import with_digits
 from swift_grpo_ext.rewards.reading.statement import after_label, fold_width
@@ -233,7 +233,7 @@ def denies(text: str, reading: str) -> bool:
     behind = text[start + len(value) : start + len(value) + 24] if start >= 0 else ""
     worded = "\\" not in before and before.rstrip()[-1:].isalpha()  # "at most", not ``x \\leq``
     bound = BOUND.search(before) if worded else None
-    return (NEGATED.search(before) or HEDGED.search(before) or bound or REJECTED.match(behind)) is not None
+    return (NEGATED.search(before) or bound or REJECTED.match(behind)) is not None
 
 
 def constant_sides(reading: str) -> list[str]:

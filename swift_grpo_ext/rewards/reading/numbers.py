@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import TypeAlias
 
 from swift_grpo_ext.rewards.reading.answer import short_answer
-from swift_grpo_ext.rewards.reading.doubt import HEDGED, NEGATED, NEGATION, REJECTED, stated
+from swift_grpo_ext.rewards.reading.doubt import NEGATED, NEGATION, REJECTED, stated
 from swift_grpo_ext.rewards.reading.number_forms import in_one_form
 from swift_grpo_ext.rewards.reading.statement import after_label, first_line, labels, without_asides
 from swift_grpo_ext.rewards.reading.tokens import named_by
@@ -89,7 +89,8 @@ LIST = re.compile(r"[-+$€£¥%\d.,;/|、\s]*")
 # " or maybe "
 _OR = any_case(
     r"[.;]?[^\d.;=]{0,16}(?:\b(?:or|ou?|oder)\b|或者?|か)[^\d.;=]{0,24}| ?[-~、] ?|\s?(?:\bto\b|到|至)\s?"
-    r"|[^\d.;=]{0,12}[,.;，。]?[^\d.;=]{0,12}(?:maybe|perhaps|possibly|(?:could|might|may)(?: also)? be"
+    r"|[^\d.;=]{0,12}[,.;，。]?[^\d.;=]{0,12}(?:maybe|perhaps|possibly|let['’]s say|(?:could|might"
+    r"|may)(?: also)? be"
     r"|也许|或许"
     r"|可能)[^\d=]{0,12}"
 )
@@ -288,10 +289,7 @@ def _chosen(plain: str, numbers: list[Located], labelled: bool) -> int:
 
 
 def _is_choice(plain: str, numbers: list[Located], chosen: int) -> bool:
-    """Whether a number is left open: hedged, or one of two that the text names side by side."""
-    start = numbers[chosen][0]
-    if HEDGED.search(plain[max(0, start - 64) : start]):
-        return True
+    """Whether a number is left open: one of two that the text names side by side."""
     for index in (chosen, chosen + 1):
         if 0 < index < len(numbers) and numbers[index - 1][2].value != numbers[index][2].value:
             between = plain[numbers[index - 1][1] : numbers[index][0]]

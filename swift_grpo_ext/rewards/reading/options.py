@@ -104,10 +104,6 @@ _ECHOED = any_case(
     r"|(?<![A-Za-z])[A-Z]\s?(?:[✗✘❌×]|\((?:wrong|incorrect|false|no)\)|(?:→|[:：] ?)\s?no\W{0,3}(?=\n|\Z"
     r"|\b[A-Z]:))"
 )
-# "possibly D"
-_HEDGED = re.compile(
-    r"(?i:\b(?:possibly|perhaps|maybe|might be|may be|could be)\b|可能|也许)[\s(*是]{0,4}([A-Z])\b"
-)
 # " and ": between options that are chosen together
 _BETWEEN = re.compile(r"\s{0,4}(?:,\s?and\b|[,;、&\n]|\band\b|和|及)\s{0,4}")
 # Formulas in options, as people type them.
@@ -201,9 +197,7 @@ def parse_choice(text: str, options: Options) -> Letters:
         text = _without_rejected(text, options).strip()
         readers = (_announced, _led_by, _implied, _named, _described)
         readings = (read(text, options) for read in readers)
-        letters = next((letters for letters in readings if letters is not None), None)
-        hedged = {mark[1] for mark in _HEDGED.finditer(text)}
-        return letters if letters is None or letters - hedged else frozenset()
+        return next((letters for letters in readings if letters is not None), None)
 
     refusals = any(map(refuses, options.values()))  # an option may be one: "cannot be determined"
     return stated(text, chosen, refusals) or frozenset()

@@ -121,7 +121,10 @@ _COMMA = re.compile(r"\W*no(?:pe)?\W*[,.;:\n]")
 # "yes and no"
 _BOTH = re.compile(r"\byes\b[^.\n]{0,16}\bno\b|\bno\b[^.\n]{0,16}\byes\b")
 # "the answer is not no"
-_DENIED = re.compile(r"\b(?:not|\w{2,5}n['’]t) (?:say |answer |be )?(?:an? )?(?:yes|no)\W{0,4}\Z")
+_DENIED = re.compile(
+    r"\b(?:not|\w{2,5}n['’]t) (?:say |answer |be )?(?:an? )?(?:yes|no)\W{0,4}\Z|\A\W{0,4}(?:yes|no) (?:is"
+    r"|would be) (?:not|wrong|incorrect|out of)\b"
+)
 # ", although it is not easy to see"
 _CONCEDED = re.compile(r",?\s?\b(?:although|though|even though|even if)\b[^,.;\n]*|,?虽然[^，,。\n]*")
 # "yes, the car is red": a yes or a no, and the sentence behind it

@@ -7,7 +7,7 @@ from itertools import islice
 from typing import TypeAlias
 
 from swift_grpo_ext.rewards.reading.answer import last_fenced
-from swift_grpo_ext.rewards.reading.doubt import is_denied, stated
+from swift_grpo_ext.rewards.reading.doubt import REJECTED, is_denied, stated
 from swift_grpo_ext.rewards.reading.json_text import Json
 from swift_grpo_ext.rewards.reading.words import SPANS, any_case
 
@@ -81,7 +81,9 @@ def _in_prose(text: str) -> list[float] | None:
     """The times of pairs such as "10 to 20", else all times; None if there are none."""
     plain = _in_seconds(_SUBTITLE.sub(r"\1.\2", text))
     pairs = list(islice(_PAIRS.finditer(plain), MAX_SPANS))
-    meant = [pair for pair in pairs if not is_denied(plain, pair.start())]
+    meant = [
+        pair for pair in pairs if not (is_denied(plain, pair.start()) or REJECTED.match(plain, pair.end()))
+    ]
     paired = [float(time) for pair in meant for time in pair.groups()[::2] if time]
     return (paired if pairs else _seconds(plain)) or None
 
