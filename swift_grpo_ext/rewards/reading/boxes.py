@@ -44,13 +44,11 @@ MAX_STATEMENT = 400  # characters of an answer that states an absence; a longer 
 
 def stated_regions(text: str, kind: Kind, order_of: OrderOf = as_corners) -> list[Region]:
     """The objects of `parse_regions`, without places that the text denies: "not at [10, 20, 30, 40]"."""
-    if '"' in text:
-        return _undenied(text, kind, order_of)
-    return stated(text, lambda part: _undenied(part, kind, order_of) or None) or []
 
+    def read(part: str) -> list[Region] | None:
+        return parse_regions(_DENIED_PLACE.sub(" ", part), kind, order_of) or None
 
-def _undenied(text: str, kind: Kind, order_of: OrderOf) -> list[Region]:
-    return parse_regions(_DENIED_PLACE.sub(" ", text), kind, order_of)
+    return (read(text) if '"' in text else stated(text, read)) or []
 
 
 def parse_regions(text: str, kind: Kind, order_of: OrderOf = as_corners) -> list[Region]:
