@@ -154,7 +154,8 @@ _EMBEDDED = any_case(
     r"|\b(?:not sure|unsure|uncertain) (?:that|if|whether)\b|\bwho knows\b|\bno idea (?:if|whether)\b"
     r"|\bthere(?: is|['’]s) (?:a|some) (?:\w{2,10} )?(?:chance|possibility)\b"
     r"|\b(?:refuse|unable|not able|impossible) to (?:say|confirm|claim|state|verify|tell)\b"
-    r"|(?:(?<=[.!?;\n] )|(?<=\n)|\A)[\W_]{0,4}(?:(?:let['’]s )?(?:suppose|imagine|pretend|assum(?:e|ing))\b"
+    r"|(?:(?<=[.!?;\n] )|(?<=\n)|\A)[*_>\"( -]{0,4}(?:(?:let['’]s )?(?:suppose|imagine|pretend|assum(?:e"
+    r"|ing))\b"
     r"|(?:perhaps|maybe|possibly|conceivably|allegedly|supposedly),? (?!\d)"
     r"|(?:it (?:looks|seems) (?:like|that) )?(?:it|there|that|this|he|she|we|(?:the"
     r"|an?) \w{1,16}(?: \w{1,16})?) (?:might|may|could)"
@@ -163,7 +164,8 @@ _EMBEDDED = any_case(
 )
 # "There are 5. Just kidding.": a sentence, and words behind it that take it back
 _RETRACTED = any_case(
-    r"(?:[^.!?。！？\n]|\.(?=\d))*[\s,.;:!?…–—-]{1,6}(?:(?:just )?kidding|i take (?:that|it) back"
+    r"(?:(?<=[!?。！？\n])|(?<=\.\s)|\A)(?:[^.!?。！？\n]|\.(?=\d))*[\s,.;:!?…–—-]{1,6}(?:(?:just )?kidding"
+    r"|i take (?:that|it) back"
     r"|or (?:maybe )?not(?=\W*(?:\Z|\n))"
     rf"|(?:actually|wait),? no(?=\W*(?:\Z|\n))|(?:no,? |but )?(?:that|which|this)(?: is| was"
     rf"|['’]s) {_WRONG}(?! to\b)"
