@@ -74,7 +74,8 @@ _REFUSING = any_case(
 _SENTENCE = re.compile(r"(?:[^.!?。！？\n]|\.(?!\s|\Z))*[.!?。！？\n]*")
 # "If there were 7, I would say 7.": what would be said, or is not believed
 _HYPOTHETICAL = any_case(
-    r"\blet(?:['’]s| me| us) (?:assume|suppose|imagine|think about|consider|look at|examine"
+    r"如果[^。！？\n]{1,60}那么|\blet(?:['’]s| me| us) (?:assume|suppose|imagine|think about|consider|look at"
+    r"|examine"
     r"|evaluate)\b[^:!?\n]*\Z"
     r"|\bhad (?:it|he|she|they|we|i|there|the \w{1,16}) (?:not )?been\b|\bif\b[^.!?\n]{1,40}\b(?:were"
     r"|had been|weren['’]t)\b[^.!?\n]{0,80}|\b(?:if|suppos(?:e|ing)"
@@ -88,10 +89,10 @@ HEARSAY = any_case(
     r"|(?:caption|label|friend) claims|(?:user|you|they|people|friend|others|some|someone"
     r"|somebody|many|everyone|everybody|he|she)\b (?:\w{1,8} )?"
     r"(?:asks?|asked|says?|said|claim(?:s|ed)?|thinks?|thought|believed?|suggest(?:s|ed)?|told me|choose"
-    r"|pick|answer)\b|\bwhether\b"
+    r"|pick|answer)\b|\bwhether\b|(?:有人|用户|别人|他们?|她|网友|题目)(?:说|认为|觉得)|据说"
     r"|\b(?!(?:i|we)\b)\w{2,14} (?:answered|thinks|believes|claim(?:s|ed)|suspects?|insist(?:s|ed)?"
     r"|argue[sd]?|guess(?:es|ed))\b)"
-    r"(?:(?!\b(?:but|however)\b)[^.;!?\n]|\.(?=\d)){0,200}"
+    r"(?:(?!\b(?:but|however)\b|但|不过|其实)[^.;!?。；！？\n]|\.(?=\d)){0,200}"
 )
 # "Is it B? ": also "是B吗", "B还是C"
 _ASKS = re.compile(
@@ -140,7 +141,8 @@ _DENIED_CLAUSE = any_case(
 
 _WRONG = r"(?:wrong|incorrect|false|untrue|a mistake|not (?:true|right|correct|the case))"
 _REST = (
-    r"(?:(?!\b(?:but|however|yet|rather|instead|although)\b|, (?:i|it|so|the)\b)[^.!?;。！？；\n]|\.(?=\d))*"
+    r"(?:(?!\b(?:but|however|yet|rather|instead|although)\b|, (?:i|it|so|the)\b|但|不过|而是|然而"
+    r"|应该?是)[^.!?;。！？；\n]|\.(?=\d))*"
 )
 # "It is false that there are 5": what stands under words that do not assert it, up to a "but"
 _EMBEDDED = any_case(
@@ -151,6 +153,8 @@ _EMBEDDED = any_case(
     r"|\b(?:i|we) (?:\w{2,10} )?(?:disagree|doubt|wonder|deny|dispute)\b"
     r"|\b(?:i|we) (?:do not|don['’]t|did not|cannot|can['’]?t|can not|could not|would not|wouldn['’]t)"
     r" (?:\w{2,8} )?(?:think|believe|say|claim|confirm|know|agree|assume|verify|guarantee)\b"
+    r"|不可能是|我?(?:并?不)(?:认为|觉得|相信|同意|确定|敢说)|我(?:很|有点)?怀疑|(?:不能|无法)(?:确认|确定)|没有?人会说"
+    r"|(?:错误|不正确的?)(?:的)?答案[:：]|(?:假设|假如|倘若|(?:可能|也许|或许)(?!是?\d))"
     r"|\b(?:not sure|unsure|uncertain) (?:that|if|whether)\b|\bwho knows\b|\bno idea (?:if|whether)\b"
     r"|\bthere(?: is|['’]s) (?:a|some) (?:\w{2,10} )?(?:chance|possibility)\b"
     r"|\b(?:refuse|unable|not able|impossible) to (?:say|confirm|claim|state|verify|tell)\b"
@@ -164,7 +168,9 @@ _EMBEDDED = any_case(
 )
 # "There are 5. Just kidding.": a sentence, and words behind it that take it back
 _RETRACTED = any_case(
-    r"(?:(?<=[!?。！？\n])|(?<=\.\s)|\A)(?:[^.!?。！？\n]|\.(?=\d))*[\s,.;:!?…–—-]{1,6}(?:(?:just )?kidding"
+    r"说[^。！？\n]{1,60}是(?:不对|错误?)的|(?:(?<=[!?。！？\n])|(?<=\.\s)|\A)(?:[^.!?。！？\n]"
+    r"|\.(?=\d))*[\s,.;:!?…。，；！–—-]{1,6}(?:(?:just )?kidding"
+    r"|(?:开玩笑的?|我收回|不对|这(?:是错误?的|不对)|才怪)(?=\W*(?:\Z|\n))"
     r"|i take (?:that|it) back"
     r"|or (?:maybe )?not(?=\W*(?:\Z|\n))"
     rf"|(?:actually|wait),? no(?=\W*(?:\Z|\n))|(?:no,? |but )?(?:that|which|this)(?: is| was"
