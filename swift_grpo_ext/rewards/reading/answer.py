@@ -65,9 +65,19 @@ _PREAMBLE = any_case(
     r"|json|table|answer|reads?|says?|shows?)\b|文字|文本|内容|如下|表格))"
     r"[^\n]{0,200}[:：][*\s]{0,4}\n\s*"
     r"|\A(?:according to|based on|from|in|looking at|as shown in) [^,.\n]{1,60}, (?=\S)"
+    r"|\A[^.!?\n]{1,80}?(?:, but|; however,?|, so|: )\s*(?=(?:the|it|there|this) )"
+    r"|\A(?:so|therefore|thus|hence|clearly|obviously|overall|yes|sure|in (?:conclusion|summary|short)"
+    r"|after \w{3,12}ing)[,!]? (?=(?:the|it|there|this) )"
+    r"|\A(?:(?:there(?: is|['’]s)|i have) )?no (?:doubt|question)(?: that)? |\Awithout a doubt, "
+    r"|\Ait is not hard to see that "
 )
 # "的": that ends a sentence behind what it says
-_LAST_WORD = re.compile(r"(?:的| in colou?r|です|だ)\Z")
+_LAST_WORD = any_case(
+    r"(?:的| in colou?r|です|だ"
+    r"|[.!] (?:i hope|let me know|is there anything|that is (?:correct|right)|i am (?:certain"
+    r"|sure))\b[^\n]{0,80}"
+    r"|, (?:as can be|which is (?:right|correct))[^,\n]{0,60}| \(see [^()\n]{0,40}\))\Z"
+)
 _ROUNDS = 5
 
 

@@ -78,7 +78,14 @@ _NEGATED = re.compile(
 
 
 # "looking at the image, "
-_LEAD = re.compile(r"\A(?:in|on|from|at|based on|looking at) (?:the|this) [\w ]{1,24}, ")
+_LEAD = re.compile(
+    r"\A(?:(?:in|on|from|at|based on|looking at) (?:the|this) [\w ]{1,24}, "
+    r"|(?!no\b|yes\b)[^.!?\n]{1,80}?(?:, but|; however,?|, so)\s*(?=the |it |there |he |she |they )"
+    r"|(?:so|therefore|thus|hence|clearly|obviously|overall|in (?:conclusion|summary|short)"
+    r"|after \w{3,12}ing),? "
+    r"(?=the |it |there |he |she |they )"
+    r"|(?:there(?: is|['’]s)|i have|it is) (?:no (?:doubt|question)|not hard to see) that )"
+)
 # "the man is wearing a hat.": one short sentence, as good a yes as its negation is a no
 _PLAIN = re.compile(
     r"(?!.{0,80}\b(?:answer|question|option)\b)(?:the|an?|it|he|she|they|this|that|these|those|both"
@@ -126,7 +133,10 @@ _DENIED = re.compile(
     r"|would be) (?:not|wrong|incorrect|out of)\b"
 )
 # ", although it is not easy to see"
-_CONCEDED = re.compile(r",?\s?\b(?:although|though|even though|even if)\b[^,.;\n]*|,?虽然[^，,。\n]*")
+_CONCEDED = re.compile(
+    r",?\s?\b(?:although|though|even though|even if)\b[^,.;\n]*|,?虽然[^，,。\n]*"
+    r"|(?<=[.!])\s*(?:i hope|let me know|is there anything|i am (?:certain|sure)|feel free)\b[^\n]*\Z"
+)
 # "yes, the car is red": a yes or a no, and the sentence behind it
 _SAID = re.compile(
     r"(?:(yes|yeah|yep|是的|有)|(no|nope|不是?|没有))[,.;:!，。；][\s*]{0,4}([^,.;!?，。；\n]{4,80})[.。!]?\Z"
