@@ -39,8 +39,6 @@ LONG_PRESS = 500  # milliseconds
 _THOUGHT = any_case(r"(?:\A|\n)\s{0,4}(?:thoughts?|thinking|reason(?:ing)?|思考)\s?[:：][^\n]*")
 # "Action: "
 _ACTED = any_case(r"(?:\A|\n|[.!?。]\s)\s{0,4}(?:actions?|动作)\s?[:：]")
-# "[hello]"
-_BRACKETED = re.compile(r"\s{0,4}[\[\"'“「]([^\[\]\"'”」\n]{1,512})[\]\"'”」]")
 
 # "click(80, 95)?"
 _ASKED_AT_END = re.compile(rf"[\])}}>][\s`*]{{0,4}}[?？]{{1,3}}\s{{0,4}}\Z|\){REJECTED.pattern}")
@@ -173,14 +171,13 @@ def _completed(
         times = str(given.get("times", given.get("amount_up")))
         button = str(given.get("button", "")).casefold()
         kind = "drag" if end else ACTIONS.times.get(times) or BUTTONS.get(button, kind)
-    if kind == "key" and place and not _text(given, ["key", "button", "text"]):
-        kind = "click"  # press(10, 20)
     if kind in ("scroll", "hscroll", "swipe"):
         text = own_text or _direction(kind, given)
         kind = "scroll" if kind == "hscroll" else kind
         end = None if text else end
     else:
         text = own_text or _text(given, ACTIONS.text_of.get(kind, "text").split())
+        kind = "click" if kind == "key" and place and not text else kind  # press(10, 20)
     seconds = given.get("seconds") if kind == "wait" else None
     number = float(seconds) if isinstance(seconds, (int, float)) and 0 <= seconds < 1e6 else None
     return Action(kind, place, text, end, number, given.get("unknown", ()))
@@ -226,6 +223,5 @@ def _in_words(body: str, order_of: OrderOf) -> Action | None:
         words = re.findall(r"[A-Za-z]+|[上下左右]", (body[: verb.start()][-2:] + " " + rest[:48]).casefold())
         given["direction"] = next((word for word in words if word in DIRECTIONS), None)
     elif kind in ("type", "select", "open_app", "key", "answer"):
-        quoted = _BRACKETED.search(rest)
-        given["text"] = quoted[1] if quoted else rest.strip(" :：.。\n")[:512]
+        given["text"] = rest.strip(" :：.。\n")[:512]
     return _completed(kind, own_text, given, place, end)

@@ -45,7 +45,7 @@ _COMMA_LANGUAGE = any_case(
 )
 # "1.500"
 _POINT_OF_THOUSANDS = re.compile(r"(?<![\d.,])([1-9]\d{0,2})\.(\d{3})(?![\d.,])")
-_PARTS = {"half": 2, "third": 3, "quarter": 4, "fifth": 5}
+_PARTS = {"half": 2, "third": 3, "quarter": 4}
 _SIGNS = str.maketrans({"−": "-", "–": "-", "＋": "+", "⁄": "/"})
 
 
@@ -99,7 +99,7 @@ FOLDED = _forms(
         "1.5 hour",
     ),
     (  # a share in words
-        r"(?<!and )\b(?:(an?|one|\d)[ -](third|quarter|fifth|half)s?|half)(?= of | the |\W{0,4}\Z)",
+        r"(?<!and )\b(?:(an?|one|\d)[ -](third|quarter|half)s?|half)(?= of | the |\W{0,4}\Z)",
         _as_share,
         "3 quarters",
         "3/4",

@@ -203,10 +203,10 @@ def stated_number(completion: str, question: str = "") -> Quantity | None:
 
     def read(text: str) -> Quantity | None:
         text = without_asides(first_line(text))
-        part = (about(text, topic) if topic and not labels(text) else "") or text
+        part = ("" if labels(text) else about(text, topic)) or text
         rests = (of_question.sub(" ", source) for source in (part, text))
         source = next((rest for rest in rests if re.search(r"\d", rest)), part)
-        denied = part != text and source != part and re.search(NEGATION, part)
+        denied = source != part and re.search(NEGATION, part)
         return None if denied else stated_quantity(source, (CONCLUDED,))
 
     return stated(answer, read)

@@ -258,9 +258,7 @@ def _led_by(text: str, options: Options) -> Letters | None:
     for leading in filter(None, map(LEADING.match, lines if listed else [text])):
         letter = (leading[1] or leading[2]).upper()
         rest = leading.string[leading.end() :].partition("\n")[0]
-        marks = [*_MARK.finditer(_EXPLAINED.split(rest, maxsplit=1)[0])]
-        if (alone := _ALONE.match(rest)) and options.get(letter) != plain(rest):
-            marks.append(alone)
+        marks = _MARK.finditer(_EXPLAINED.split(rest, maxsplit=1)[0])
         others = {mark[mark.lastindex or 1].upper() for mark in marks} & possible - {letter}
         letters.add("" if others or _contradicts(rest, letter, options) else letter)
     return frozenset(letters)
@@ -303,9 +301,6 @@ def _after(text: str, start: int, options: Options) -> Letters | None:
     match = _LETTERS.match(text, start)
     if match is None or _IS_ARTICLE.match(text, start):
         return None
-    line = text[start : start + 80].partition("\n")[0].rstrip(" .。!*")
-    if _SEVERAL.match(line):
-        return frozenset(letter.upper() for letter in _SINGLE.findall(line))
     letters = frozenset({*match[1].upper(), *_SINGLE.findall(match[2])})
     rest = text[match.end() : match.end() + 400].partition("\n")[0]
     return frozenset() if len(letters) == 1 and _contradicts(rest, min(letters), options) else letters

@@ -141,7 +141,7 @@ _CONCEDED = re.compile(
 _SAID = re.compile(
     r"(?:(yes|yeah|yep|是的|有)|(no|nope|不是?|没有))[,.;:!，。；][\s*]{0,4}([^,.;!?，。；\n]{4,80})[.。!]?\Z"
 )
-_OF_CLAIMS = frozenset(("true", "correct", "right", "statement", "claim", "sentence", "false"))
+_OF_CLAIMS = frozenset(("true", "correct", "statement", "claim"))
 # " that there is no dog": what is said to be true or false
 _THAT = re.compile(r"\s?that ([^.!?\n]{4,120})")
 # "i can't be sure"
@@ -209,11 +209,8 @@ def _contradicts_itself(plain: str, topic: frozenset[str]) -> bool:
     if not (said := _SAID.match(plain)) or topic & _OF_CLAIMS:
         return False
     names = named_by(said[3])
-    if not names or not names <= topic:
-        return False
-    if said[1]:
-        return _described(said[3], topic) is False
-    return len(topic - names) <= 1 and _described(said[3], topic) is True
+    covers = names and names <= topic and (said[1] or len(topic - names) <= 1)
+    return bool(covers) and _described(said[3], topic) is (said[1] is None)
 
 
 def _statements(
