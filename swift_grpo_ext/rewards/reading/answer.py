@@ -29,9 +29,7 @@ MAX_ANSWER_CHARS = 32_768  # a longer answer counts as none: no task needs it, a
 
 # "<|im_end|>"
 _END = re.compile(rf"(?:\s{{0,9}}(?:{'|'.join(map(re.escape, DIALECTS.ends))}))+\Z")
-_INVISIBLE = dict.fromkeys(
-    map(ord, "\u00ad\u200b\u200c\u200d\u200e\u200f\u2060\u2061\u2062\u2063\u2064\ufeff")
-)
+_INVISIBLE = str.maketrans("", "", "\u00ad\u200b\u200c\u200d\u200e\u200f\u2060\u2061\u2062\u2063\u2064\ufeff")
 # r"\boxed{"
 _BOX = re.compile(r"\\(?:boxed|fbox)\s{0,2}\{")
 KEYS = DIALECTS.keys

@@ -47,7 +47,7 @@ def _walk(value: Json, kind: Kind, order_of: OrderOf, label: str, depth: int) ->
             yield region_of_numbers(numbers, label, order_of)
             return
         inner = [(item, label) for item in value]
-    elif isinstance(value, (dict, Mapping)):  # last: asking an abstract class costs more
+    elif isinstance(value, Mapping):  # last: asking an abstract class costs more
         if (rows := _columns(value)) is not None:
             inner = [(row, label) for row in rows]
         elif region := _region_of_mapping(value, label, order_of):
@@ -183,7 +183,7 @@ def _place(value: Json, key: str, order_of: OrderOf) -> Region | None:
     """The box or the point under a key that stands for a place."""
     if isinstance(value, str):
         return _place_in_text(value, key, order_of) if len(value) <= _MAX_TEXT else None
-    if isinstance(value, (dict, Mapping)):
+    if isinstance(value, Mapping):
         return _region_of_mapping(value, "", order_of)
     if not isinstance(value, (list, tuple)):
         return None

@@ -15,7 +15,7 @@ from swift_grpo_ext.rewards.reading.words import WRITING, any_case
 
 MAX_WORDS = 60  # characters of an answer without a digit whose numbers in words are read
 _SIGNS = str.maketrans(WRITING.latex)
-_RAISED = {ord(sign): plain for sign, plain in zip("⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺ⁿ", "0123456789-+n", strict=True)}
+_RAISED = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺ⁿ", "0123456789-+n")
 # "²"
 _RAISED_RUN = re.compile(r"[⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺ⁿ]{1,8}")
 # "√2"

@@ -206,8 +206,9 @@ def stated_number(completion: str, question: str = "") -> Quantity | None:
         part = ("" if labels(text) else about(text, topic)) or text
         rests = (of_question.sub(" ", source) for source in (part, text))
         source = next((rest for rest in rests if re.search(r"\d", rest)), part)
-        denied = source != part and re.search(NEGATION, part)
-        return None if denied else stated_quantity(source, (CONCLUDED,))
+        if source != part and re.search(NEGATION, part):
+            return None
+        return stated_quantity(source, (CONCLUDED,))
 
     return stated(answer, read)
 
@@ -245,7 +246,7 @@ def about(text: str, topic: frozenset[str]) -> str:
 
 def _are_guesses(values: list[float]) -> bool:
     """Whether bare numbers in a row are guesses: they neither repeat one nor count up."""
-    return any(after - before != 1 for before, after in pairwise(values)) and len(set(values)) > 1
+    return not {after - before for before, after in pairwise(values)} <= {0, 1}
 
 
 def asked_in(question: str) -> tuple[float, Unit]:

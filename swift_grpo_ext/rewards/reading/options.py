@@ -6,7 +6,7 @@ import string
 from swift_grpo_ext.rewards.reading.answer import normalise_short, short_answer
 from swift_grpo_ext.rewards.reading.doubt import NEGATION, REJECTED, is_denied, refuses, stated
 from swift_grpo_ext.rewards.reading.statement import LABEL, Statement, last_statement
-from swift_grpo_ext.rewards.reading.words import OPTIONS, any_case, by_word
+from swift_grpo_ext.rewards.reading.words import OPTIONS, WRITING, any_case, by_word
 
 Options = dict[str, str]
 Letters = frozenset[str]
@@ -106,17 +106,6 @@ _ECHOED = any_case(
 )
 # " and ": between options that are chosen together
 _BETWEEN = re.compile(r"\s{0,4}(?:,\s?and\b|[,;、&\n]|\band\b|和|及)\s{0,4}")
-# Formulas in options, as people type them.
-_TYPED = (
-    (r"\\[dt]?frac\s?(?:\{([^{}]{1,40})\}\s?\{([^{}]{1,40})\}|(\d)(\d))", r"\1\3/\2\4"),
-    (r"\\sqrt\s?\{([^{}]{1,40})\}", r"√\1"),
-    (r"\s?\^?\{?\s?\\(?:circ|degree)s?\b\s?\}?|\s?\bdegrees?\b", "°"),
-    (r"\\(?:text|mathrm|mathbf|textbf)\s?\{([^{}]{0,80})\}", r"\1"),
-    (r"\\pi\b", "π"),
-    (r"\\times\b", "×"),
-    (r"\$|\\[()\[\],;!]", ""),
-    (r"(?<=\d)\s(?=(?:[cdmnuk]?m|[mk]?g|ml|l|s|min|h|[°%])(?![a-z]))", ""),
-)
 # "B is correct"
 _IS_RIGHT = re.compile(
     r"(?<![A-Za-z0-9'’])(?<!\bor )(?:[选選][项項])?([A-Z])[)\]*.\s]{0,4}(?:[选選][项項])?(?:(?:is"
@@ -210,7 +199,7 @@ def _letters_of(options: Options) -> Letters:
 
 def without_latex(text: str) -> str:
     """The text with short formulas as people type them: ``40^\\circ`` as ``40°``, fractions as ``1/2``."""
-    for pattern, typed in _TYPED:
+    for pattern, typed in WRITING.typed:
         text = re.sub(pattern, typed, text)
     return text
 
@@ -258,7 +247,9 @@ def _led_by(text: str, options: Options) -> Letters | None:
     for leading in filter(None, map(LEADING.match, lines if listed else [text])):
         letter = (leading[1] or leading[2]).upper()
         rest = leading.string[leading.end() :].partition("\n")[0]
-        marks = _MARK.finditer(_EXPLAINED.split(rest, maxsplit=1)[0])
+        marks = [*_MARK.finditer(_EXPLAINED.split(rest, maxsplit=1)[0])]
+        if (alone := _ALONE.match(rest)) and options.get(letter) != plain(rest):
+            marks.append(alone)
         others = {mark[mark.lastindex or 1].upper() for mark in marks} & possible - {letter}
         letters.add("" if others or _contradicts(rest, letter, options) else letter)
     return frozenset(letters)
@@ -301,6 +292,9 @@ def _after(text: str, start: int, options: Options) -> Letters | None:
     match = _LETTERS.match(text, start)
     if match is None or _IS_ARTICLE.match(text, start):
         return None
+    line = text[start : start + 80].partition("\n")[0].rstrip(" .。!*")
+    if _SEVERAL.match(line):
+        return frozenset(letter.upper() for letter in _SINGLE.findall(line))
     letters = frozenset({*match[1].upper(), *_SINGLE.findall(match[2])})
     rest = text[match.end() : match.end() + 400].partition("\n")[0]
     return frozenset() if len(letters) == 1 and _contradicts(rest, min(letters), options) else letters

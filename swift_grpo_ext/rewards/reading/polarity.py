@@ -141,7 +141,6 @@ _CONCEDED = re.compile(
 _SAID = re.compile(
     r"(?:(yes|yeah|yep|是的|有)|(no|nope|不是?|没有))[,.;:!，。；][\s*]{0,4}([^,.;!?，。；\n]{4,80})[.。!]?\Z"
 )
-_OF_CLAIMS = frozenset(("true", "correct", "statement", "claim"))
 # " that there is no dog": what is said to be true or false
 _THAT = re.compile(r"\s?that ([^.!?\n]{4,120})")
 # "i can't be sure"
@@ -206,7 +205,7 @@ def _polarity(plain: str, topic: frozenset[str]) -> bool | None:
 
 def _contradicts_itself(plain: str, topic: frozenset[str]) -> bool:
     """Whether a yes or no is followed by a sentence of the question's own words that says the opposite."""
-    if not (said := _SAID.match(plain)) or topic & _OF_CLAIMS:
+    if not (said := _SAID.match(plain)) or topic & named_by("true correct statement claim"):
         return False
     names = named_by(said[3])
     covers = names and names <= topic and (said[1] or len(topic - names) <= 1)

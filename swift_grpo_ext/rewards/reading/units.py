@@ -26,7 +26,7 @@ class Unit:
 
 NO_UNIT = Unit()
 
-_PREFIXES = ("n", "μ", "m", "", "k", "M", "G", "T")
+_PREFIXES = ("", *QUANTITIES.prefixes)
 _SYMBOLS = {
     f"{prefix}{symbol}": dimension for symbol, dimension in QUANTITIES.symbols.items() for prefix in _PREFIXES
 }

@@ -74,6 +74,7 @@ class QuantityWords(_Tables):
 
     units: Meanings  # by dimension; behind "=" what pint calls the word if not so, or how many of it: 0.5*kg
     symbols: Pairs  # of units whose case counts, to their dimension; each may have an SI prefix
+    prefixes: Word  # a character each
     scales: Meanings  # the factor
     numbers: Meanings  # words of European languages, by value
     classifiers: Word  # characters that stand between a Chinese or Japanese number and what is counted
@@ -125,6 +126,7 @@ class Signs(_Tables):
 
     wrapping: Pairs  # opening and closing, around a whole answer
     latex: Pairs  # a sign of Unicode and what it is in LaTeX
+    typed: tuple[tuple[Word, str], ...]  # patterns of short formulas in LaTeX, and how people type them
 
 
 def _load(tables: type[_T], name: str) -> _T:
