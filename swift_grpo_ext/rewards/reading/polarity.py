@@ -209,7 +209,7 @@ def _contradicts_itself(plain: str, topic: frozenset[str]) -> bool:
         return False
     names = named_by(said[3])
     covers = names and names <= topic and (said[1] or len(topic - names) <= 1)
-    return bool(covers) and _described(said[3], topic) is (said[1] is None)
+    return _described(said[3], topic) is (said[1] is None) if covers else False
 
 
 def _statements(
