@@ -144,7 +144,7 @@ def _counted(text: str, topic: frozenset[str]) -> int | None:
                 return total
     if LIST.fullmatch(plain) and len(set(numbers)) > 1 and numbers[0] > 1:
         return None  # 4, 5, 6: nobody counts from there
-    places = (CONCLUDED, *_TOTALS)
+    places: tuple[Place, ...] = (CONCLUDED, *_TOTALS)
     if topic and not labels(plain):
         source = about(_NO.sub("0 ", source), topic) or source
         places = (*places, _number_of(topic))

@@ -50,7 +50,7 @@ _SIGNS = str.maketrans({"−": "-", "–": "-", "＋": "+", "⁄": "/"})
 
 
 def _forms(*table: tuple[str, str | Callable[[_Match], str], str, str]) -> list[Form]:
-    return [Form(any_case(pattern), *rest) for pattern, *rest in table]
+    return [Form(any_case(form[0]), *form[1:]) for form in table]
 
 
 # Forms that are gone, or mean something else, once Unicode is folded (²  becomes 2).

@@ -221,7 +221,7 @@ def _statements(
         words = _SKIPPED.sub("", plain[label.end() :][:160], count=1)
         statements += [(*label.span(), polarity) for polarity in leading_polarity(words[:80])]
     for judged in _JUDGED.finditer(plain):
-        holds = bool(judged[2] or judged[3]) is not bool(judged[1])
+        holds: bool | None = bool(judged[2] or judged[3]) is not bool(judged[1])
         if claim := _THAT.match(plain, judged.end()):
             of_claim = _described(claim[1], topic)
             holds = of_claim if holds or of_claim is None else not of_claim
