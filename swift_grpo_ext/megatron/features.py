@@ -2,13 +2,12 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from accelerate.utils import gather_object
 from swift.callbacks import callbacks_map
 
 from swift_grpo_ext.megatron.arguments import first_of, why_no_passes, why_no_sharing
-from swift_grpo_ext.megatron.host import Host
+from swift_grpo_ext.megatron.host import Host, rows_of_evaluation_batch
 from swift_grpo_ext.megatron.layers import why_no_packs
 from swift_grpo_ext.megatron.vision import why_not_once
 from swift_grpo_ext.models.families import family_of, why_unknown
@@ -46,7 +45,7 @@ def decide(host: Host, settings: Settings) -> Enabled:
         "vision_once": pass_ or _vision_reason(host),
         "skip_old_logps": next(iter(old_readers(host)), ""),
         "engine_check": _engine_reason(settings),
-        "held_out": _held_out_reason(host.args),
+        "held_out": _held_out_reason(host),
         "trace_numerics": "Megatron checks gradients by itself, and ends such a run",
     }
     mine = [{name: _switched_off(settings, name) or why for name, why in here.items()}]
@@ -67,10 +66,17 @@ def _engine_reason(settings: Settings) -> str:
     return "" if settings.agree_every else "switched off; SWIFT_GRPO_EXT_AGREE_EVERY=50"
 
 
-def _held_out_reason(args: Any) -> str:
-    if not (args.val_dataset or args.split_dataset_ratio):
-        return "no held-out rows; --val_dataset"
-    return "ms-swift evaluates by itself with Megatron: no interval, no stop"
+def _held_out_reason(host: Host) -> str:
+    """Why ms-swift evaluates by itself, or not at all."""
+    args = host.args
+    batch = rows_of_evaluation_batch(host)
+    return first_of(
+        {
+            "no held-out rows; --val_dataset": not (args.val_dataset or args.split_dataset_ratio),
+            "rows of a stream cannot be chosen; --streaming false": args.streaming,
+            f"fewer held-out rows than the {batch} of an evaluation; --val_dataset": not args.eval_iters,
+        }
+    )
 
 
 def _pass_reason(host: Host) -> str:

@@ -47,6 +47,7 @@ class Host(Protocol):
     beta: float
     loss_type: str
     num_generations: int
+    num_generations_eval: int
     reward_func_names: list[str]
     kl_in_reward: bool
     temperature: float
@@ -65,6 +66,11 @@ class Host(Protocol):
 
     def _score_completions(self, samples: list[VisionSample]) -> Tensor:
         """Rewards ``(n, functions)`` of this rank's completions."""
+
+
+def rows_of_evaluation_batch(host: Host) -> int:
+    """Validation rows that all ranks answer at a time."""
+    return int(host.args.global_batch_size // host.num_generations_eval)
 
 
 def let_last_rank_speak() -> None:

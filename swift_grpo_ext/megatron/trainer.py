@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from swift_grpo_ext.megatron.gains import write_gains
 from swift_grpo_ext.megatron.group_cut import cut_by_groups, refuse_cut_groups
+from swift_grpo_ext.megatron.held_out import MegatronHeldOut
 from swift_grpo_ext.megatron.host import Logps, Ranks, let_last_rank_speak
 from swift_grpo_ext.megatron.packs import Inputs
 from swift_grpo_ext.megatron.passes import Passes
@@ -60,6 +61,7 @@ class MegatronGRPOTrainer(HostGRPOTrainer):
         with ending_together():
             self.rows = Rows(self)
             self.rollout = Rollout(self)
+            self.held_out = MegatronHeldOut(self, current_settings())
             self.scoring = Scoring(self)
             self.rank_scoring = RankScoring(self, self.scoring)
             super().__init__(args, template, **kwargs)
@@ -94,8 +96,10 @@ class MegatronGRPOTrainer(HostGRPOTrainer):
             frame = frame_of(getattr(self.template.config, "model_type", ""))
             prepare(self.reward_functions, frame, train_dataset)
             self.rows.begin()
+            self.held_out.begin(self.scoring.logged_names)
             with self.watching.watching(None):
                 super().train(train_dataset, val_dataset)
+            self.held_out.end()
 
     def setup_training(self, *args: Any, **kwargs: Any) -> Any:
         """Model, optimizer and data are made ready."""
@@ -115,15 +119,18 @@ class MegatronGRPOTrainer(HostGRPOTrainer):
     def on_log(self, logs: dict[str, Any], prefix: str = "") -> None:
         """Log, with the figures of the monitors."""
         with self.watching.phase("log"):
-            if not prefix:
-                logs.update(self.watching.figures())
+            if prefix:
+                self.guard.run("held-out rewards", self.held_out.settle)
+            logs.update(self.held_out.figures if prefix else self.watching.figures())
             # ms-swift puts means into this mapping, and reads them there to find the best checkpoint.
             super().on_log(logs, prefix)
+        if not prefix:
+            self.held_out.note_training(logs)
 
     def evaluate(self, val_data_iterator: Any) -> Any:
-        """An evaluation, which has a generation batch of its own."""
-        with self.watching.phase("evaluate"):
-            return super().evaluate(val_data_iterator)
+        """An evaluation, which has generation batches of its own."""
+        with self.watching.phase("evaluate"), self.held_out.evaluating():
+            return super().evaluate(self.held_out.from_the_first(val_data_iterator))
 
     def save_checkpoint(self) -> Any:
         """Write a checkpoint."""
@@ -151,7 +158,11 @@ class MegatronGRPOTrainer(HostGRPOTrainer):
         return self.rows.named(super().to_samples(self.rows.good(rows)))
 
     def _generate_completions(self, samples: Samples) -> Samples:
-        with self.rows.named_in_errors(samples), self.watching.phase("rollout"):
+        with (
+            self.rows.named_in_errors(samples),
+            self.watching.phase("rollout"),
+            self.held_out.rollout_timed(len(samples)),
+        ):
             return super()._generate_completions(samples)
 
     def _move_model_to_vllm(self) -> Any:
@@ -159,7 +170,7 @@ class MegatronGRPOTrainer(HostGRPOTrainer):
             return super()._move_model_to_vllm()
 
     def _get_request_config(self) -> object:
-        return self.rollout.seeded(super()._get_request_config())
+        return self.held_out.greedy(self.rollout.seeded(super()._get_request_config()))
 
     def _postprocess_rollout_outputs(self, samples: Samples, outputs: Sequence[object]) -> Samples:
         return self.rollout.trainable(list(super()._postprocess_rollout_outputs(samples, outputs)))
@@ -168,7 +179,9 @@ class MegatronGRPOTrainer(HostGRPOTrainer):
         with self.watching.phase("reward"):
             self.rows.add_image_columns(samples)
             self.scoring.follow_schedule()
-            return self.rank_scoring.settled(samples, super()._score_completions(samples))
+            rewards = self.rank_scoring.settled(samples, super()._score_completions(samples))
+            self.held_out.collect(rewards)
+            return rewards
 
     def _dynamic_sampling(self, samples: Samples, rewards_per_func: Tensor) -> tuple[Samples, Tensor]:
         if not rewards_per_func.shape[1]:

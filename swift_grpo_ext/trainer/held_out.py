@@ -146,7 +146,9 @@ class HeldOut:
         # In training a batch that is not full is left out; here it is a part of the rows.
         every_row = swapped(self._host.args, "dataloader_drop_last", False)
         evaluating = swapped(self, "_evaluating", True)
-        with self._rows.cost.evaluation(), random_numbers_kept(), every_row, evaluating:
+        rollout = self._host.rollout
+        seeds = swapped(rollout, "generations", rollout.generations)
+        with self._rows.cost.evaluation(), random_numbers_kept(), seeds, every_row, evaluating:
             yield
 
     def greedy(self, config: RequestConfig) -> RequestConfig:
@@ -169,17 +171,24 @@ class HeldOut:
         self._history.add(evaluation)
         self._training_rewards = []
         self._collected = []
-        self._add_figures(evaluation, before)
+        self._log(self._figures(evaluation, before))
         self._tell(evaluation, before)
         if self._host.accelerator.is_main_process:
             self._write(evaluation)
-        reason = self._history.why_stop(self._settings.held_out_stop)
+        reason = self._why_stop()
         if reason:
             logger.warning(
                 f"swift-grpo-ext [held-out] saving and stopping at step {evaluation.step}: {reason}"
             )
-            self._host.control.should_save = True
-            self._host.control.should_training_stop = True
+            self._save_and_stop()
+
+    def _why_stop(self) -> str:
+        """Why the run should end, the same on all ranks; empty if it should go on."""
+        return self._history.why_stop(self._settings.held_out_stop)
+
+    def _save_and_stop(self) -> None:
+        self._host.control.should_save = True
+        self._host.control.should_training_stop = True
 
     def _evaluation(self) -> Evaluation:
         """The scores of each row, by reward; a row that was answered several times has their mean."""
@@ -203,20 +212,25 @@ class HeldOut:
             training_error=stdev(training) / math.sqrt(len(training)) if len(training) > 1 else None,
         )
 
-    def _add_figures(self, evaluation: Evaluation, before: Evaluation | None) -> None:
-        """Figures for the trackers; ms-swift puts ``eval_`` in front of each."""
-        logged = self._host._metrics["eval"]
+    def _log(self, figures: dict[str, float]) -> None:
+        """Hand figures to ms-swift, which puts ``eval_`` in front of each."""
+        self._host._metrics["eval"].update({name: [value] for name, value in figures.items()})
+
+    def _figures(self, evaluation: Evaluation, before: Evaluation | None) -> dict[str, float]:
+        """Of an evaluation, for the trackers."""
+        figures: dict[str, float] = {}
         for name in evaluation.scores:
             score = evaluation.interval(name)
             if score is None:
                 continue
             prefix = name if name == TOTAL else f"rewards/{name}"
-            logged[name if name == TOTAL else f"{prefix}/mean"] = [score.mean]
+            figures[name if name == TOTAL else f"{prefix}/mean"] = score.mean
             if math.isfinite(score.low):
-                logged[f"{prefix}_low"] = [score.low]
-                logged[f"{prefix}_high"] = [score.high]
+                figures[f"{prefix}_low"] = score.low
+                figures[f"{prefix}_high"] = score.high
         if before and (change := evaluation.change_since(before)):
-            logged[f"{TOTAL}_change"] = [change.mean]
+            figures[f"{TOTAL}_change"] = change.mean
+        return figures
 
     def _tell(self, evaluation: Evaluation, before: Evaluation | None) -> None:
         """One line for people."""

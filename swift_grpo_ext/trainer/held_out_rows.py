@@ -67,11 +67,23 @@ class HeldOutRows:
             samples = host.num_generations_eval
             # Ranks answer side by side, each its part of the rows, as in training.
             row_seconds = self.cost.rollout_seconds / self.cost.completions * samples / ranks
-            between = self.cost.training_seconds / host.state.global_step * _steps_between(host)
-            batch = max(1, host.args.per_device_eval_batch_size * ranks // samples)
-            size = rows_within(self._share, between, row_seconds, total, batch)
+            between = self.cost.training_seconds / host.state.global_step * self._steps_between()
+            size = rows_within(self._share, between, row_seconds, total, self._batch())
         # The first rank's clock decides for all.
         return agreed_max(size if host.accelerator.is_main_process else 0, host.accelerator.device)
+
+    def _batch(self) -> int:
+        """Rows that all ranks answer at a time."""
+        host = self._host
+        answers = host.args.per_device_eval_batch_size * host.accelerator.num_processes
+        return max(1, answers // host.num_generations_eval)
+
+    def _steps_between(self) -> float:
+        """Optimizer steps between two evaluations."""
+        host = self._host
+        if host.args.eval_strategy == "steps" and host.state.eval_steps:
+            return float(host.state.eval_steps)
+        return host.state.max_steps / max(1.0, float(host.args.num_train_epochs))
 
 
 def with_a_length(
@@ -153,13 +165,6 @@ class Cost:
         self._evaluation_began = time.monotonic()
         yield
         self._evaluations += self.evaluation_seconds_so_far
-
-
-def _steps_between(host: Host) -> float:
-    """Optimizer steps between two evaluations."""
-    if host.args.eval_strategy == "steps" and host.state.eval_steps:
-        return float(host.state.eval_steps)
-    return host.state.max_steps / max(1.0, float(host.args.num_train_epochs))
 
 
 def _digest(dataset: Dataset) -> str:

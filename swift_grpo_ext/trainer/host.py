@@ -33,6 +33,7 @@ class Host(Watched, Protocol):
     eval_dataset: Any
 
     passes: Any  # our `Passes`, which know this class
+    rollout: Any  # our `Rollout`, which knows it, too
 
     # The models.
     ref_model: nn.Module | None

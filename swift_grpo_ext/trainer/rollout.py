@@ -52,7 +52,7 @@ class Rollout:
 
     def __init__(self, host: Host) -> None:
         self._host = host
-        self._generations = 0
+        self.generations = 0
         self._requests: tuple[str | None, ...] = ()  # ids of the last requests, in their order
 
     def agree(self, infer_requests: Sequence[RolloutInferRequest], request_config: RequestConfig) -> None:
@@ -79,8 +79,8 @@ class Rollout:
     def seeded(self, config: RequestConfig) -> RequestConfig:
         """The settings with a seed of this generation's own; ms-swift's is the same in every step."""
         if self._shares_engine():
-            self._generations = max(self._generations, self._host.state.global_step) + 1
-            seed = random.Random(f"{self._host.args.seed} {self._generations} {config.seed}").getrandbits(31)
+            self.generations = max(self.generations, self._host.state.global_step) + 1
+            seed = random.Random(f"{self._host.args.seed} {self.generations} {config.seed}").getrandbits(31)
             return replace(config, seed=seed)  # the engine's requests count on from it
         return config
 

@@ -42,8 +42,13 @@ def _gradient(step, name, other):
 
 
 def assert_equal(run, other, steps=3, log_probs=LOG_PROBS, gradient=GRADIENT):
-    """Log-probs, loss, norm and each parameter's gradient of all steps."""
+    """Log-probs, loss, norm and each parameter's gradient of all steps.
+
+    Returns:
+        How far they are apart at most: a token's log-prob, and the gradient of a parameter as a share of its norm.
+    """
     assert len(run.logs) == len(other.logs) == steps
+    most = {"log_probs": 0.0, "gradient": 0.0}
     for number in range(steps):
         apart = log_prob_difference(run.samples[number], other.samples[number])
         assert apart <= log_probs, f"step {number + 1}: log-probs differ by {apart:.2g}"
@@ -57,11 +62,19 @@ def assert_equal(run, other, steps=3, log_probs=LOG_PROBS, gradient=GRADIENT):
             assert abs(got - expected) <= limit, (
                 f"step {number + 1}: {name} {got:.9g}, expected {expected:.9g}"
             )
+        most = {
+            "log_probs": max(most["log_probs"], apart),
+            "gradient": max(most["gradient"], differences[worst]),
+        }
+    return most
 
 
 def assert_equal_of_family(run, other, family):
     """As `assert_equal`; a recurrent family's gradients of decays may be a rounding of the whole apart."""
-    assert_equal(run, other, gradient=OF_DECAY if family in RECURRENT else GRADIENT)
-    for ours, theirs in zip(run.gradients, other.gradients, strict=True):
-        apart = gradient_differences(ours, theirs).items()
-        assert max(share for name, share in apart if not any(part in name for part in DECAY)) <= GRADIENT
+    most = assert_equal(run, other, gradient=OF_DECAY if family in RECURRENT else GRADIENT)
+    steps = [gradient_differences(*pair).items() for pair in zip(run.gradients, other.gradients, strict=True)]
+    of_others = max(
+        share for apart in steps for name, share in apart if not any(part in name for part in DECAY)
+    )
+    assert of_others <= GRADIENT
+    return {**most, "gradient": of_others}

@@ -17,13 +17,15 @@ PATCHES = 16  # of an image
 
 
 @pytest.mark.parametrize("name", cells())
-def test_cell(name, made, reference):
+def test_cell(name, made, reference, record_property):
     """Against ms-swift's own Megatron trainer and, but for LoRA, against its transformers trainer."""
     run, wanted = made(f"ours, {name}"), CELLS[name]
     assert wanted.mode.items() <= run.mode.items()
-    assert_equal_of_family(run, made(f"stock, {name}"), wanted.family)
+    stock = assert_equal_of_family(run, made(f"stock, {name}"), wanted.family)
+    record_property("stock", json.dumps(stock))  # of the report (--junitxml)
     if not wanted.is_lora:
-        assert_equal_of_family(run, reference(**wanted.reference), wanted.family)
+        transformers = assert_equal_of_family(run, reference(**wanted.reference), wanted.family)
+        record_property("transformers", json.dumps(transformers))
     on = {name for name, gain in gains(run).items() if gain["state"] == "on"}
     once = {"vision_once"} if wanted.is_frozen else set()
     assert on == {"shared_prefix", "completion_logits", "skip_old_logps"} | once
@@ -110,8 +112,8 @@ def test_the_monitors_watch(python, tiny, four_rows, tmp_path, monkeypatch):
     )
     watching = json.loads((tmp_path / "gains.json").read_text())["watching"]
     states = {name: row["state"] for name, row in watching.items()}
-    assert states == {"engine_check": "on", "held_out": "off", "trace_numerics": "off"}
-    assert "] swift-grpo-ext: engine_check on, held_out off (ms-swift evaluates by itself" in run.output
+    assert states == {"engine_check": "on", "held_out": "on", "trace_numerics": "off"}
+    assert "] swift-grpo-ext: engine_check on, held_out on, trace_numerics off" in run.output
     assert "engine check: log-probs not compared: the engine returns none" in run.output
     assert (tmp_path / "watch/rank_0.json").exists()
     assert (tmp_path / "report.html").exists()

@@ -1,0 +1,66 @@
+"""Held-out rewards with Megatron: of the same rows in each evaluation, and training is what it is without."""
+
+import json
+
+import pytest
+
+from swift_grpo_ext import testing
+from swift_grpo_ext.watch.held_out import read_evaluations
+from tests.megatron.conftest import rows_of
+from tests.megatron.runs import Order, train_all
+from tests.megatron.table import OURS, PIPELINE
+
+pytestmark = [pytest.mark.lane, pytest.mark.timeout(600)]
+LAYOUTS = {"one rank": (1, {}), "data parallel": (2, {"micro_batch_size": 2}), "pipeline": (2, PIPELINE)}
+
+
+@pytest.fixture(scope="module")
+def seven_rows(digits, tmp_path_factory):
+    """More held-out rows than a batch holds, and fewer than two."""
+    return rows_of(tmp_path_factory.mktemp("held") / "rows", testing.read_jsonl(digits.train)[4:11])
+
+
+@pytest.fixture(scope="module", params=LAYOUTS)
+def runs(request, python, tiny, four_rows, seven_rows, tmp_path_factory):
+    """A run without an evaluation, and one with an evaluation in each step."""
+    ranks, layout = LAYOUTS[request.param]
+    folder = tmp_path_factory.mktemp(f"runs_{ranks}")
+    plain = {**layout, "external_plugins": [OURS]}
+    evaluated = {**plain, "val_dataset": seven_rows, "eval_steps": 1, "save_steps": 3}
+    orders = [
+        Order(tiny("qwen2_5_vl"), four_rows, folder / "plain", plain),
+        Order(tiny("qwen2_5_vl"), four_rows, folder / "evaluated", evaluated),
+    ]
+    return train_all(python, orders, ranks)
+
+
+def test_training_is_what_it_is_without(runs):
+    plain, evaluated = runs
+    assert len(evaluated.logs) == len(plain.logs) == 3
+    for logs, without in zip(evaluated.logs, plain.logs, strict=True):
+        figures = ("loss", "grad_norm", "reward", "kl")
+        assert [logs[name] for name in figures] == [without[name] for name in figures]
+
+
+def test_each_evaluation_scores_the_same_rows(runs):
+    _, run = runs
+    evaluations = read_evaluations(run.folder)
+    assert [evaluation.step for evaluation in evaluations] == [1, 2, 3]
+    assert {evaluation.rows for evaluation in evaluations} == {evaluations[0].rows}
+    assert evaluations[0].rows.startswith("4 of 7 validation rows (seed 42), 4 sampled answers each, ")
+    scores = evaluations[0].scores["MadeUp"]
+    assert len(scores) == 4
+    assert len(set(scores)) > 1
+    # Completions are made up of the row and its place in the group alone, whatever the policy is.
+    assert all(evaluation.scores["MadeUp"] == scores for evaluation in evaluations)
+
+
+def test_the_last_rank_tells_and_the_best_is_named(runs):
+    first, run = runs
+    output = first.output  # of all runs of these processes
+    assert json.loads((run.folder / "gains.json").read_text())["watching"]["held_out"]["state"] == "on"
+    assert output.count("swift-grpo-ext [held-out] step 3: reward ") == 1
+    assert f"best checkpoint: {run.folder}/checkpoint-3 (step 3, held-out reward " in output
+    mean = read_evaluations(run.folder)[-1].interval().mean
+    logged = [logs["eval_reward"] for logs in testing.read_logging(run.folder) if "eval_reward" in logs]
+    assert logged == pytest.approx([mean] * 3, abs=1e-6)
