@@ -142,7 +142,7 @@ def _counted(text: str, topic: frozenset[str]) -> int | None:
         for total in (numbers[0], numbers[-1]):
             if 2 * total == sum(numbers):
                 return total
-    if LIST.fullmatch(plain) and len(set(numbers)) > 1 < numbers[0]:
+    if LIST.fullmatch(plain) and len(set(numbers)) > 1 and numbers[0] > 1:
         return None  # 4, 5, 6: nobody counts from there
     places: tuple[Place, ...] = (CONCLUDED, *_TOTALS)
     if topic and not labels(plain):
