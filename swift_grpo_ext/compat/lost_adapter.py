@@ -25,19 +25,27 @@ if TYPE_CHECKING:
 def fix(
     load: Callable[..., Any], model: PeftModel, model_id: str | PathLike[str], *args: object, **kwargs: object
 ) -> Any:
-    """Load an adapter, all of it.
+    """Load an adapter; say which of its weights reach nothing.
 
     Raises:
-        RefusedError: The model has no parameter for a weight of the adapter.
+        RefusedError: None of its weights reaches the model, which would be the one without it.
     """
+    from swift.utils import get_logger
+
     result = load(model, model_id, *args, **kwargs)
     lost = result.unexpected_keys
-    if lost:
-        raise RefusedError(
-            f"the model has no place for {len(lost)} weights of the adapter, such as {lost[0]}, "
-            "and would answer as if they had not been trained",
-            where=str(model_id),
-            fix="load it into the model that it was trained with; if megatron rlhf saved it without this "
-            "package, rename model.layers in adapter_model.safetensors to model.language_model.layers",
-        )
+    if not lost:
+        return result
+    name = kwargs.get("adapter_name", args[0] if args else "default")
+    places = sum(f".{name}." in parameter for parameter in model.state_dict())
+    error = RefusedError(
+        f"the model has no place for {len(lost)} weights of the adapter, such as {lost[0]}: it answers as if "
+        "they had not been trained",
+        where=str(model_id),
+        fix="load it into the model that it was trained with; if megatron rlhf saved it without this "
+        "package, rename model.layers in adapter_model.safetensors to model.language_model.layers",
+    )
+    if len(result.missing_keys) >= places:
+        raise error
+    get_logger().warning(f"swift-grpo-ext: {error}")
     return result
