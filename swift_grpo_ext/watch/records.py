@@ -217,7 +217,7 @@ def _held(image: object) -> object:
 
 def _path(image: object) -> str:
     if isinstance(image, list):  # frames of a video
-        image = image[0]
+        image = next(iter(image), None)
     if isinstance(image, Mapping):
         return str(image.get("path") or "")
     return image if isinstance(image, str) and len(image) < 4096 else ""

@@ -58,8 +58,8 @@ def test_two_ranks_score_each_row_once_and_agree_on_the_best(deepspeed, argument
     assert [len(evaluation.scores["reward"]) for evaluation in evaluations] == [7, 7]
     # Nothing is learned, so greedy answers stay what they were.
     assert evaluations[0].scores == evaluations[1].scores
-    assert (version / "checkpoint-1").is_dir(), "the first of equal ones is the best"
-    assert f"best checkpoint: {version}/checkpoint-1" in result.tail
+    assert (version / "checkpoint-2").is_dir(), "the last of equal ones is the best"
+    assert f"best checkpoint: {version}/checkpoint-2" in result.tail
 
 
 @pytest.mark.slow

@@ -46,7 +46,7 @@ def test_invented_times_of_frames_are_said_once(monkeypatch):
     with told() as messages:
         rows.Rows(SimpleNamespace()).named(samples(clip, {**clip, "fps": 25}, {**clip, "fps": 2}, asked))
     (line,) = messages
-    assert "row id 7: frame 300 of a 30 fps clip is written as 150 s" in line
+    assert "row id 7 (frame.png): frame 300 of a 30 fps clip is written as 150 s" in line
 
 
 def test_prompts_of_different_batches_have_different_ids(folder):

@@ -250,9 +250,13 @@ def test_ms_swift_finds_the_means_of_an_evaluation_where_it_puts_them(monkeypatc
     monkeypatch.setattr(HostGRPOTrainer, "on_log", lambda _, logs, prefix: logged.append(logs))
     made = MegatronGRPOTrainer.__new__(MegatronGRPOTrainer)
     made.watching = SimpleNamespace(phase=lambda name: nullcontext(), figures=lambda: {"watch/moved": 1.0})
+    made.guard = SimpleNamespace(run=lambda name, action: action())
+    made.held_out = SimpleNamespace(
+        settle=lambda: None, figures={"reward_low": 0.5}, note_training=lambda logs: None
+    )
     evaluated, trained = {}, {}
     made.on_log(evaluated, "eval_")
     made.on_log(trained)
     assert logged[0] is evaluated
     assert logged[1] is trained
-    assert (evaluated, trained) == ({}, {"watch/moved": 1.0})
+    assert (evaluated, trained) == ({"reward_low": 0.5}, {"watch/moved": 1.0})
