@@ -1,7 +1,7 @@
 """The trainer that ms-swift builds for ``--rlhf_type grpo``: the script of a run, in the order of calls."""
 
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -61,7 +61,7 @@ from swift_grpo_ext.trainer.scoring import RewardFunctions, Scoring, names_of
 from swift_grpo_ext.trainer.streams import in_groups
 from swift_grpo_ext.watch.checkpoints import exit_status_of_saving, require_whole, saving
 from swift_grpo_ext.watch.guard import Guard
-from swift_grpo_ext.watch.watch import EvaluationLeft
+from swift_grpo_ext.watch.watch import EvaluationLeft, NothingTrained
 
 
 class GRPOTrainer(HostGRPOTrainer):
@@ -139,8 +139,9 @@ class GRPOTrainer(HostGRPOTrainer):
             closing(self.look_ahead),
         ):
             self.held_out.resume(resume_from_checkpoint)
-            result = super().train(resume_from_checkpoint, *args, **kwargs)
-            self.held_out.end()
+            with suppress(NothingTrained):  # its exit status is set
+                result = super().train(resume_from_checkpoint, *args, **kwargs)
+                self.held_out.end()
         if self.monitors.watch and (status := self.monitors.watch.exit_status):
             raise SystemExit(status)
         return result

@@ -33,6 +33,10 @@ class EvaluationLeft(Exception):
     """The run was asked to end while it evaluated."""
 
 
+class NothingTrained(Exception):
+    """The run was asked to end while it evaluated before its first step (``--eval_on_start``)."""
+
+
 class Watch(TrainerCallback):
     """One rank's monitors, as a callback of ms-swift. The first rank judges and speaks."""
 
@@ -60,6 +64,7 @@ class Watch(TrainerCallback):
         self._learning_rate: float | None = None
         self._stopped_dead = False
         self.exit_status = 0  # of the process, where it was asked to end before its last step
+        self._begun_at = 0  # steps that were taken before this run
         self._end_request = EndRequest()
         self._saved = self.journal.folder / "stall_saved"  # the ranks that do not save wait for this file
         self._watchdog = Watchdog(
@@ -81,6 +86,7 @@ class Watch(TrainerCallback):
         Raises:
             RefusedError: Nothing is trained.
         """
+        self._begun_at = state.global_step
         self._begin(state.max_steps)
         if self.monitor and not self.monitor.run.trainable:
             raise RefusedError(
@@ -149,24 +155,28 @@ class Watch(TrainerCallback):
 
         Raises:
             EvaluationLeft: One of them was asked to end: the step before is saved, and the run ends.
+            NothingTrained: The same before the first step: there is nothing to save.
         """
         mine = Tally(asked_to_end=len(self._end_request.reason))
-        if state.global_step and mine.over_ranks(args.device).asked_to_end:
-            self._stop(state.global_step)
-            control.should_evaluate = False
-            control.should_save = control.should_training_stop = True
-            raise EvaluationLeft
+        if not mine.over_ranks(args.device).asked_to_end:
+            return
+        self._stop(state.global_step)
+        if state.global_step == self._begun_at:
+            raise NothingTrained
+        control.should_evaluate = False
+        control.should_save = control.should_training_stop = True
+        raise EvaluationLeft
 
     def _stop(self, step: int) -> None:
         """The run was asked to end after this step, on this rank or another."""
-        if step < self._trainer.state.max_steps:
+        if step < self._trainer.state.max_steps or step == self._begun_at:
             self.exit_status = self._end_request.exit_status
         if self._first:
             self.journal.add(
                 "stopped",
                 step=step,
                 signal=self._end_request.reason or "on another rank",
-                checkpoint=f"checkpoint-{step}",
+                checkpoint=f"checkpoint-{step}" if step > self._begun_at else "",
                 exit_status=self.exit_status,
             )
 
@@ -271,8 +281,13 @@ class Watch(TrainerCallback):
     @watches("how to resume")
     def _say_how_to_resume(self) -> None:
         args = self._trainer.args
-        checkpoint = Path(args.output_dir) / f"checkpoint-{self._trainer.state.global_step}"
-        command = how_to_resume(checkpoint, weights_only=args.save_only_model)
+        step = self._trainer.state.global_step
+        if step == self._begun_at:
+            print("swift-grpo-ext: the run ended before its first step: nothing to save", file=sys.stderr)
+            return
+        command = how_to_resume(
+            Path(args.output_dir) / f"checkpoint-{step}", weights_only=args.save_only_model
+        )
         print(f"swift-grpo-ext: the run ended after a saved step; to resume it:\n{command}", file=sys.stderr)
 
     @watches("verdict")

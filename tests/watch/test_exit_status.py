@@ -105,6 +105,36 @@ def test_a_signal_while_held_out_rows_are_answered_ends_with_this_step(
     assert f"--resume_from_checkpoint {folder / 'checkpoint-1'}" in capsys.readouterr().err
 
 
+def test_a_signal_before_the_first_step_ends_with_nothing_trained(
+    tiny_qwen, digits, tmp_path, monkeypatch, capsys
+):
+    rows = tmp_path / "held_out.jsonl"
+    rows.write_text("".join(digits.test.read_text().splitlines(keepends=True)[:4]))
+    answer = HostGRPOTrainer.prediction_step
+    answered = []
+
+    def signalled(trainer, *args, **kwargs):
+        answered.append(trainer.state.global_step)
+        if len(answered) == 1:
+            os.kill(os.getpid(), signal.SIGINT)
+        return answer(trainer, *args, **kwargs)
+
+    monkeypatch.setattr(HostGRPOTrainer, "prediction_step", signalled)
+    evaluated = {"val_dataset": rows, "eval_strategy": "steps", "eval_on_start": True}
+    with pytest.raises(SystemExit) as ended:
+        figures(tiny_qwen, digits.train, tmp_path, **RUN, **evaluated, per_device_eval_batch_size=2)
+    assert ended.value.code == 128 + signal.SIGINT
+    assert answered == [0], "the rest of the evaluation is left"
+    folder = newest_version(tmp_path)
+    (stopped,) = read_events(folder, ["stopped"])
+    assert (stopped["step"], stopped["checkpoint"]) == (0, "")
+    assert read_events(folder, ["failed"]) == []
+    assert newest_whole(folder) is None
+    said = capsys.readouterr().err
+    assert "the run ended before its first step: nothing to save" in said
+    assert "--resume_from_checkpoint" not in said
+
+
 def test_a_signal_in_the_last_step_ends_a_run_that_is_done(tiny_qwen, digits, tmp_path, monkeypatch):
     original = HostGRPOTrainer.training_step
 
