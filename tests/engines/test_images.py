@@ -5,7 +5,7 @@ import pytest
 from swift_grpo_ext import testing
 from tests.engines.conftest import HERE, TRAINER_PLUGINS, compared, grpo_with_vllm, said
 from tests.engines.test_families import FAMILIES
-from tests.trainer.test_engine_vision import Noise, films
+from tests.trainer.test_engine_vision import Noise, films, with_norms_of_videos
 
 pytestmark = [pytest.mark.lane, pytest.mark.timeout(1800)]
 
@@ -60,6 +60,22 @@ def test_a_trained_tower_is_that_of_the_engine_after_a_sync(sharp_qwen, tmp_path
 
 
 @pytest.mark.parametrize(
+    ("kept", "encoded"),
+    [("", [2] * 6), ("old tower", [2] * 4 + [0] * 2)],
+    ids=["as ms-swift does", "kept over a sync"],
+)
+def test_how_often_images_are_encoded_with_a_frozen_tower(kept, encoded, sharp_qwen, tmp_path):
+    """Eight images in four steps, which then come again. What is kept is exact: the check is silent."""
+    options = {"max_steps": 6, "learning_rate": 0.01, "num_train_epochs": 2}
+    options |= {"external_plugins": [*TRAINER_PLUGINS, HERE / "encoded.py"]}
+    variables = {"ENGINE_FAULT": kept, "SWIFT_GRPO_EXT_AGREE_EVERY": "1"}
+    run = grpo_with_vllm(sharp_qwen, Noise(tmp_path), tmp_path, variables, **{**COLOCATE, **options})
+    assert testing.read_jsonl(tmp_path / "encoded.jsonl") == encoded
+    assert said(run) == []
+    assert len(compared(run)) == 6
+
+
+@pytest.mark.parametrize(
     ("fault", "words"),
     [
         ("another question", "in turn 3 (message 5, user): token"),
@@ -74,14 +90,40 @@ def test_a_fault_of_a_later_turn_is_named(fault, words, tiny_qwen_stock, digits,
     assert words in text
 
 
-def test_other_times_of_a_video_are_named(digits, tmp_path):
-    model = tmp_path / "model"
+def seen_films(digits, folder, fault="", prepare=None, **options):
+    """A run of a tiny Qwen3-VL on videos."""
+    model = folder / "model"
     testing.tiny_checkpoint("qwen3_vl", model, stock_vocabulary=True, **FAMILIES["qwen3_vl"].text)
-    faulty = {"ENGINE_FAULT": "video times"}
-    run = grpo_with_vllm(model, films(digits, tmp_path), tmp_path, faulty, **COLOCATE)
-    rule, text = named_at_first(run)
+    if prepare:
+        prepare(model)
+    return grpo_with_vllm(
+        model, films(digits, folder), folder, {"ENGINE_FAULT": fault}, **{**COLOCATE, **options}
+    )
+
+
+def test_videos_are_what_they_are_in_training(digits, tmp_path):
+    run = seen_films(digits, tmp_path)
+    assert said(run) == []
+    assert len(compared(run)) == 2
+
+
+def test_other_times_of_a_video_are_named(digits, tmp_path):
+    rule, text = named_at_first(seen_films(digits, tmp_path, "video times"))
     assert rule == "engine-prompt"
     assert "the times of a video's frames differ" in text
+
+
+def test_videos_that_vllm_normalises_as_images_are_told(digits, tmp_path):
+    rule, text = named_at_first(seen_films(digits, tmp_path, prepare=with_norms_of_videos))
+    assert rule == "engine-pixels"
+    assert "normalised with mean and deviation of the image processor" in text
+
+
+def test_videos_that_the_processor_normalises_are_those_of_training(digits, tmp_path):
+    """The cure that the verdict of the test above names."""
+    on_the_host = {"vllm_engine_kwargs": {"mm_device_do_normalize": False}}
+    run = seen_films(digits, tmp_path, prepare=with_norms_of_videos, **on_the_host)
+    assert said(run) == []
 
 
 @pytest.mark.parametrize("precision", [{}, BF16], ids=["fp32", "bf16"])

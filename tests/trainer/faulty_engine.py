@@ -13,6 +13,7 @@ from swift.infer_engine import TransformersEngine
 
 from swift_grpo_ext.swap import swapped
 from swift_grpo_ext.trainer.engine.recorder import Recorder
+from swift_grpo_ext.trainer.engine.vision import videos_as_images
 from tests.trainer.faulty_requests import faulty_request, with_mixed_ids
 
 infer = TransformersEngine.infer
@@ -81,7 +82,13 @@ def old_tower(engine):
     return weights(engine.model, lambda name, parameter: first[name] if ".visual." in name else parameter)
 
 
+def norms_of_images(engine):
+    """Videos are normalised as images (vLLM 0.32)."""
+    return videos_as_images(engine.template.processor)
+
+
 CONTEXTS = {
+    "norms of images": norms_of_images,
     "rows of M-RoPE": without_rows,
     "old tower": old_tower,
     "thinking": thinking,

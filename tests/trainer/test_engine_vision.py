@@ -88,6 +88,25 @@ def films(digits, folder):
 TYPES = {"model_type": "qwen3_vl", "template": "qwen3_vl"}
 
 
+def with_norms_of_videos(model):
+    """Let a checkpoint normalise images otherwise than videos."""
+    path = model / "processor_config.json"
+    config = json.loads(path.read_text())
+    config["image_processor"] |= {"image_mean": [0.48, 0.46, 0.41], "image_std": [0.27, 0.26, 0.28]}
+    path.write_text(json.dumps(config))
+
+
+def test_videos_that_are_normalised_as_images_are_told(digits, tmp_path, monkeypatch):
+    model = tmp_path / "model"
+    testing.tiny_checkpoint("qwen3_vl", model)
+    with_norms_of_videos(model)
+    rows = films(digits, tmp_path)
+    found = run(model, rows, tmp_path / "run", monkeypatch, "norms of images", **TYPES, **FIRST)
+    assert found, "nothing was said"
+    assert found[0]["id"] == "engine-pixels"
+    assert "normalised with mean and deviation of the image processor" in found[0]["text"]
+
+
 @pytest.mark.parametrize("fault", ["", "video times"])
 def test_times_of_videos_are_those_that_are_trained_on(fault, digits, tmp_path, monkeypatch):
     model = testing.tiny_checkpoint("qwen3_vl", tmp_path / "model")

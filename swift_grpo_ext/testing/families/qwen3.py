@@ -20,6 +20,8 @@ from swift_grpo_ext.testing.families.sizes import (
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig
 
+# As published: of images and videos alike, where transformers has other defaults for images.
+_NORMS = {"image_mean": [0.5] * 3, "image_std": [0.5] * 3}
 _TOWER = {**TOWER, "out_hidden_size": 64, "num_position_embeddings": 256}
 _DEEPSTACK = {**_TOWER, "deepstack_visual_indexes": [0, 1]}
 _VL = {**TEXT, "rope_parameters": INTERLEAVED}
@@ -30,8 +32,8 @@ _3_5 = {**TEXT, **HYBRID, **_ROTATED, "rope_parameters": {**INTERLEAVED, **_ROTA
 
 def processor(_config: PreTrainedConfig, max_pixels: int) -> dict[str, Any]:
     """Patches of 16 pixels."""
-    sizes = {"patch_size": 16, "min_pixels": 32 * 32, "max_pixels": max_pixels}
-    return {"stem": "Qwen3VL", "image": ("Qwen2VL", sizes), "video": ("Qwen3VL", {})}
+    options = {"patch_size": 16, "min_pixels": 32 * 32, "max_pixels": max_pixels, **_NORMS}
+    return {"stem": "Qwen3VL", "image": ("Qwen2VL", options), "video": ("Qwen3VL", _NORMS)}
 
 
 def _tiny(

@@ -29,6 +29,7 @@ TOWER = "reference's vision tower"
 ONE_PLACE = "images at one place"
 COUNTED = "positions counted"
 CHANNELS = "channels swapped"
+NORMS = "videos normalised as images"
 FILTERS = "filter"  # such a hypothesis has the filter's name: ``filter nearest``
 SETTINGS = ("temperature", "top_p", "top_k")  # such a hypothesis has its value: ``temperature 0.3``
 
@@ -286,6 +287,13 @@ _CAUSES = {
     CHANNELS: (
         PIXELS,
         f"{_PIXELS} are in another order of colours there: red and blue are swapped (BGR)",
+    ),
+    NORMS: (
+        PIXELS,
+        "the pixels of videos differ, positions and weights do not: they are normalised with mean and "
+        "deviation of the image processor there (vLLM 0.32 does so on the device), here with those of the "
+        """video processor: --vllm_engine_kwargs '{"mm_device_do_normalize": false}', or """
+        "the same values for both in the checkpoint",
     ),
     TOWER: (
         WEIGHTS,

@@ -31,7 +31,9 @@ from swift_grpo_ext.trainer.engine.vision import (
     OTHER_PICTURES,
     OTHER_POSITIONS,
     PictureChange,
+    has_norms_of_videos,
     positions_by,
+    videos_as_images,
 )
 from swift_grpo_ext.trainer.host import Host, base_model, unwrapped
 from swift_grpo_ext.trainer.inference import collated, looking
@@ -129,8 +131,7 @@ class Comparison:
             with context:
                 yield name, self._scored(self._logits_of(model, self._inputs), configured)
         if self._host.is_multimodal:
-            for name, change in OTHER_PICTURES.items():
-                inputs = self._with_pictures(change)
+            for name, inputs in self._other_pixels():
                 yield name, self._scored(self._logits_of(self._host.model, inputs), configured)
 
     def _scored(self, logits: Logits, sampling: Sampling) -> PerPlace:
@@ -180,6 +181,20 @@ class Comparison:
                 stack.enter_context(swapped(policy.get_submodule(name), "forward", tower.__call__))
             yield
 
+    def _other_pixels(self) -> Iterator[tuple[str, list[Inputs]]]:
+        for name, change in OTHER_PICTURES.items():
+            yield name, self._with_pictures(change)
+        processor = self._host.template.processor
+        if has_norms_of_videos(processor):
+            with videos_as_images(processor):
+                yield agreement.NORMS, list(map(self._encoded, self._samples))
+
+    def _encoded(self, sample: VisionSample) -> Inputs:
+        """What the model is given of a row."""
+        inputs, _ = collated(self._host, [sample], self._template)
+        inputs.pop("logits_to_keep", None)
+        return inputs
+
     def _with_pictures(self, change: PictureChange) -> list[Inputs]:
         """What the model would be given if the images of each row were changed."""
         processor = getattr(self._host.template.processor, "image_processor", None)
@@ -192,8 +207,7 @@ class Comparison:
                 sizes = [(columns * side, rows * side) for _, rows, columns in grids.tolist()]
             other = copy(sample)
             other.images = list(map(change, map(picture_of, sample.images), sizes))
-            others, _ = collated(self._host, [other], self._template)
-            others.pop("logits_to_keep", None)
+            others = self._encoded(other)
             changed.append(others if others["input_ids"].shape == inputs["input_ids"].shape else inputs)
         return changed
 
