@@ -1,6 +1,6 @@
 """A plugin for the tests: writes down how many images a vLLM in this process encodes, by call of the engine.
 
-``encoded.jsonl`` in the folder ``RECORD`` has a number for each call.
+``encoded.jsonl`` in the folder ``RECORD`` has a row for each call.
 """
 
 import json
@@ -26,7 +26,7 @@ def infer_and_write(self, *args, **kwargs):
     encoded = 0
     outputs = infer(self, *args, **kwargs)
     with open(Path(os.environ["RECORD"]) / "encoded.jsonl", "a") as file:
-        file.write(json.dumps(encoded) + "\n")
+        file.write(json.dumps({"images": encoded}) + "\n")
     return outputs
 
 

@@ -8,6 +8,8 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
+from operator import attrgetter
+from typing import Any
 
 from swift_grpo_ext.defects import DEFECTS
 from swift_grpo_ext.trainer.engine.turns import EARLY
@@ -148,21 +150,23 @@ class Agreement:
 def over_ranks(checks: Sequence[Agreement]) -> Agreement:
     """One check of several ranks, each with its own completions; words are the first that a rank has."""
     tokens = total(check.all for check in checks).tokens or 1.0
+    words: dict[str, Any] = {
+        name: next(filter(None, map(attrgetter(name), checks)), "")
+        for name in ("prompt", "history", "first_gap")
+    }
+    means: dict[str, Any] = {
+        name: sum(getattr(check, name) * check.all.tokens for check in checks) / tokens
+        for name in ("engine_logp", "trainer_logp")
+    }
+    turns = chain.from_iterable(check.turns for check in checks)
     return replace(
         checks[0],
         begin=total(check.begin for check in checks),
         rest=total(check.rest for check in checks),
-        engine_logp=sum(check.engine_logp * check.all.tokens for check in checks) / tokens,
-        trainer_logp=sum(check.trainer_logp * check.all.tokens for check in checks) / tokens,
-        prompt=next((check.prompt for check in checks if check.prompt), ""),
-        history=next((check.history for check in checks if check.history), ""),
-        first_gap=next((check.first_gap for check in checks if check.first_gap), ""),
-        turns=tuple(sorted(chain.from_iterable(check.turns for check in checks), key=_mean, reverse=True)),
+        turns=tuple(sorted(turns, key=attrgetter("distance.mean"), reverse=True)),
+        **words,
+        **means,
     )
-
-
-def _mean(turn: TurnFigures) -> float:
-    return turn.distance.mean
 
 
 @dataclass(frozen=True)

@@ -196,7 +196,7 @@ class EngineCheck:
         return Choice(
             samples=chosen,
             rows=len(chosen),
-            logps=any(claim.logps for claim in claims),
+            logps=bool(with_logps),
             prompts=any(claim.prompt for claim in claims),
             garbage=sum(is_garbage(str(s.messages[-1]["content"]), s.is_truncated) for s in samples),
             completions=len(samples),
@@ -216,12 +216,7 @@ class EngineCheck:
         comparison = self._on_all_ranks(lambda: Comparison(self._host, samples, self._sampling(), scored))
         if comparison is None:
             return None
-
-        def as_configured() -> Agreement:
-            comparison.forward()
-            return comparison.as_configured()
-
-        of_rank = self._on_all_ranks(as_configured)
+        of_rank = self._on_all_ranks(comparison.as_configured)
         if of_rank is None:
             return None
         parts: list[Agreement] = gather_object([of_rank])

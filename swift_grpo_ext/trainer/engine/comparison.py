@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from copy import copy
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -31,7 +31,6 @@ from swift_grpo_ext.trainer.engine.vision import (
     OTHER_PICTURES,
     OTHER_POSITIONS,
     PictureChange,
-    has_norms_of_videos,
     positions_by,
     videos_as_images,
 )
@@ -55,6 +54,16 @@ _GAP = 0.1
 """Nats from which on two log-probs of a token are named."""
 
 
+@dataclass(frozen=True)
+class _Row:
+    """A completion that is compared."""
+
+    sample: VisionSample
+    inputs: Inputs  # of the trainer's model, all logits of which are computed
+    ids: list[int]
+    places: list[Place]  # of the tokens that are compared
+
+
 class Comparison:
     """Compares completions with what the engine, asked to sample so, claims; log-probs if ``scored``.
 
@@ -63,40 +72,36 @@ class Comparison:
 
     def __init__(self, host: Host, samples: Sequence[VisionSample], sampling: Sampling, scored: bool) -> None:
         self._host = host
-        self._samples = samples
         self._sampling = sampling
         self._is_scored = scored
         self._pictures = PictureFolder(Path(host.args.output_dir) / "watch/images")  # later turns hold theirs
         family = family_of(host.template.config)
         self._placeholders = family.placeholder_token_ids if family else ()
-        self._template = template = copy(host.template)
+        self._template = copy(host.template)
         # A copy forgets it, and ms-swift would look for another by the checkpoint's files.
-        template.model = host.template.model
-        template.padding_free = False
-        collations = [collated(host, [sample], template) for sample in samples]
-        self._inputs = [inputs for inputs, _ in collations]
-        self._ids = [inputs["input_ids"][0].tolist() for inputs in self._inputs]
-        for inputs in self._inputs:
-            inputs.pop("logits_to_keep", None)
-        self._places: list[list[Place]] = []
-        for sample, ids, (_, batch) in zip(samples, self._ids, collations, strict=True):
-            mask = batch.completion_mask[0].bool().tolist()
-            trained = [False] * (len(ids) - len(mask)) + mask
-            self._places.append(places(sample.claims, ids, trained, self._placeholders) if scored else [])
-        targets = [ids[p.at] for ids, row in zip(self._ids, self._places, strict=True) for p in row]
+        self._template.model = host.template.model
+        self._template.padding_free = False
+        self._rows = list(map(self._row, samples))
+        targets = [row.ids[place.at] for row in self._rows for place in row.places]
         self._targets = torch.tensor(targets, dtype=torch.long, device=host.accelerator.device)
         self._logits = torch.zeros(0, 1)
 
-    def forward(self) -> None:
-        """Compute the trainer's logits, where log-probs are compared. All ranks call it together."""
-        if self._is_scored:
-            self._logits = self._logits_of(self._host.model, self._inputs)
+    def _row(self, sample: VisionSample) -> _Row:
+        inputs, batch = collated(self._host, [sample], self._template)
+        inputs.pop("logits_to_keep", None)
+        ids = inputs["input_ids"][0].tolist()
+        mask = batch.completion_mask[0].bool().tolist()
+        trained = [False] * (len(ids) - len(mask)) + mask
+        compared = places(sample.claims, ids, trained, self._placeholders) if self._is_scored else []
+        return _Row(sample, inputs, ids, compared)
 
     def as_configured(self) -> Agreement:
-        """This rank's share of the check: distances to what the trainer computes."""
+        """This rank's share of the check: distances to what the trainer computes. For all ranks together."""
+        if self._is_scored:
+            self._logits = self._logits_of(self._host.model, self._rows)
         values = self._scored(self._logits, self._sampling)
-        computed = [part.tolist() for part in values.split(list(map(len, self._places)))]
-        claimed = [[place.logp for place in row] for row in self._places]
+        computed = [part.tolist() for part in values.split([len(row.places) for row in self._rows])]
+        claimed = [[place.logp for place in row.places] for row in self._rows]
         begin, rest = begin_and_rest(claimed, computed)
         tokens = (begin + rest).tokens or 1.0
         return Agreement(
@@ -105,56 +110,54 @@ class Comparison:
             rest,
             engine_logp=sum(map(sum, claimed)) / tokens,
             trainer_logp=sum(map(sum, computed)) / tokens,
-            prompt=next(filter(None, map(self._prompt, self._samples, self._inputs, self._ids)), ""),
-            history=next(filter(None, map(self._history, self._samples)), ""),
+            prompt=next(filter(None, map(self._prompt, self._rows)), ""),
+            history=next(filter(None, map(self._history, self._rows)), ""),
             first_gap=self._first_gap(computed),
             turns=tuple(self._turns(computed)),
         )
 
     def otherwise(self) -> dict[str, Distance]:
         """Distances to what it would compute were the engine set otherwise; the same names on every rank."""
-        claimed = [place.logp for row in self._places for place in row]
+        claimed = [place.logp for row in self._rows for place in row.places]
         return {name: distance(claimed, logps.tolist()) for name, logps in self._hypotheses()}
 
     def _hypotheses(self) -> Iterator[tuple[str, PerPlace]]:
         configured = self._sampling
         for setting, values in _OTHER_SAMPLING.items():
             for value in values:
-                if value != getattr(configured, setting):
-                    settings: dict[str, Any] = {setting: value}
-                    yield f"{setting} {value:g}", self._scored(self._logits, replace(configured, **settings))
+                settings: dict[str, Any] = {setting: value}
+                yield f"{setting} {value:g}", self._scored(self._logits, replace(configured, **settings))
         unfiltered = Sampling(configured.temperature, forbidden=configured.forbidden)
         if configured != unfiltered:
             yield agreement.UNFILTERED, self._scored(self._logits, unfiltered)
             yield agreement.RAW, self._scored(self._logits, Sampling())
         for name, model, context in self._other_models():
             with context:
-                yield name, self._scored(self._logits_of(model, self._inputs), configured)
+                yield name, self._scored(self._logits_of(model, self._rows), configured)
         if self._host.is_multimodal:
-            for name, inputs in self._other_pixels():
-                yield name, self._scored(self._logits_of(self._host.model, inputs), configured)
+            for name, rows in self._other_pixels():
+                yield name, self._scored(self._logits_of(self._host.model, rows), configured)
 
     def _scored(self, logits: Logits, sampling: Sampling) -> PerPlace:
         parts = zip(logits.split(_AT_ONCE), self._targets.split(_AT_ONCE), strict=True)
         return torch.cat([sampled_logps(*part, sampling) for part in parts])
 
-    def _logits_of(self, model: nn.Module, inputs: Sequence[Inputs]) -> Logits:
+    def _logits_of(self, model: nn.Module, rows: Sequence[_Row]) -> Logits:
         """Logits that predict the tokens at the places. All ranks call it together."""
         with looking(self._host, model):
-            return torch.cat([self._logits_of_row(model, *row) for row in enumerate(inputs)])
+            return torch.cat([self._logits_of_row(model, row) for row in rows])
 
-    def _logits_of_row(self, model: nn.Module, row: int, inputs: Inputs) -> Logits:
+    def _logits_of_row(self, model: nn.Module, row: _Row) -> Logits:
         """The same of one completion; the others' logits are not computed."""
-        ids = self._ids[row]
-        states = torch.tensor([place.at - 1 - len(ids) for place in self._places[row]], dtype=torch.long)
+        states = torch.tensor([place.at - 1 - len(row.ids) for place in row.places], dtype=torch.long)
         head = base_model(self._host, model).get_output_embeddings()
         logits_of: Callable[[Hidden], Hidden] = head.forward
 
         def of_chosen(hidden: Hidden) -> Float[Tensor, "batch places vocab"]:
             return logits_of(hidden[:, states])
 
-        with swapped(head, "forward", of_chosen), self._host.passes.in_step(model, inputs):
-            logits: Float[Tensor, "batch places vocab"] = model(**inputs).logits
+        with swapped(head, "forward", of_chosen), self._host.passes.in_step(model, row.inputs):
+            logits: Float[Tensor, "batch places vocab"] = model(**row.inputs).logits
         return logits.flatten(0, -2)
 
     def _other_models(self) -> Iterator[tuple[str, nn.Module, AbstractContextManager[object]]]:
@@ -181,38 +184,31 @@ class Comparison:
                 stack.enter_context(swapped(policy.get_submodule(name), "forward", tower.__call__))
             yield
 
-    def _other_pixels(self) -> Iterator[tuple[str, list[Inputs]]]:
+    def _other_pixels(self) -> Iterator[tuple[str, list[_Row]]]:
         for name, change in OTHER_PICTURES.items():
-            yield name, self._with_pictures(change)
+            yield name, [self._with_pictures(row, change) for row in self._rows]
         processor = self._host.template.processor
-        if has_norms_of_videos(processor):
+        if getattr(processor, "video_processor", None):
             with videos_as_images(processor):
-                yield agreement.NORMS, list(map(self._encoded, self._samples))
+                yield agreement.NORMS, [self._row(row.sample) for row in self._rows]
 
-    def _encoded(self, sample: VisionSample) -> Inputs:
-        """What the model is given of a row."""
-        inputs, _ = collated(self._host, [sample], self._template)
-        inputs.pop("logits_to_keep", None)
-        return inputs
-
-    def _with_pictures(self, change: PictureChange) -> list[Inputs]:
-        """What the model would be given if the images of each row were changed."""
+    def _with_pictures(self, row: _Row, change: PictureChange) -> _Row:
+        """The row as it would be if its images were changed."""
         processor = getattr(self._host.template.processor, "image_processor", None)
         side = getattr(processor, "patch_size", None)
-        changed = []
-        for sample, inputs in zip(self._samples, self._inputs, strict=True):
-            grids = inputs.get("image_grid_thw")
-            sizes: list[tuple[int, int] | None] = [None] * len(sample.images)
-            if grids is not None and isinstance(side, int) and len(grids) == len(sizes):
-                sizes = [(columns * side, rows * side) for _, rows, columns in grids.tolist()]
-            other = copy(sample)
-            other.images = list(map(change, map(picture_of, sample.images), sizes))
-            others = self._encoded(other)
-            changed.append(others if others["input_ids"].shape == inputs["input_ids"].shape else inputs)
-        return changed
+        grids = row.inputs.get("image_grid_thw")
+        sample = copy(row.sample)
+        sizes: list[tuple[int, int] | None] = [None] * len(sample.images)
+        if grids is not None and isinstance(side, int) and len(grids) == len(sizes):
+            sizes = [(columns * side, rows * side) for _, rows, columns in grids.tolist()]
+        sample.images = list(map(change, map(picture_of, sample.images), sizes))
+        changed = self._row(sample)
+        return changed if len(changed.ids) == len(row.ids) else row
 
-    def _prompt(self, sample: VisionSample, inputs: Inputs, ids: list[int]) -> str:
+    def _prompt(self, row: _Row) -> str:
         """How the engine saw a row's prompts or images otherwise; empty if it did not."""
+        sample = row.sample
+        ids = row.ids
         claims = sample.claims
         decode = self._host.template.tokenizer.decode
         seen = longest_prompt(claims)
@@ -226,14 +222,15 @@ class Comparison:
             if words and all(claim.prompt for claim in claims):
                 turn = turn_at(first_difference(seen, ids, self._placeholders), claims)
                 where = name_of(*turn, claims, sample.messages)
-        grids = inputs.get("image_grid_thw")
+        grids = row.inputs.get("image_grid_thw")
         if grids is not None and not words:
             words = grid_difference(claims[-1].sizes or (), grids.tolist())
         words = words or changed_image(claims)
         return f"{where and f'in {where}: '}{words} ({sample.row_label})" if words else ""
 
-    def _history(self, sample: VisionSample) -> str:
+    def _history(self, row: _Row) -> str:
         """That a scheduler changed what turns were sampled after, in words; empty if it did not."""
+        sample = row.sample
         turns = rewritten(sample.claims)
         if not turns:
             return ""
@@ -244,11 +241,12 @@ class Comparison:
 
     def _first_gap(self, computed: Sequence[Sequence[float]]) -> str:
         """The first token of a completion whose log-probs clearly differ, in words; empty without one."""
-        for sample, ids, row, logps in zip(self._samples, self._ids, self._places, computed, strict=True):
-            for place, logp in zip(row, logps, strict=True):
+        for row, logps in zip(self._rows, computed, strict=True):
+            sample = row.sample
+            for place, logp in zip(row.places, logps, strict=True):
                 if abs(place.logp - logp) > _GAP:
                     where = name_of(place.turn, True, sample.claims, sample.messages)
-                    token = self._in_words(ids, place, logp)
+                    token = self._in_words(row.ids, place, logp)
                     return f"they part at {token} of {where and f'{where} of '}{sample.row_label}"
         return ""
 
@@ -261,20 +259,20 @@ class Comparison:
         )
 
     def _turns(self, computed: Sequence[Sequence[float]]) -> Iterator[TurnFigures]:
-        for sample, ids, row, logps in zip(self._samples, self._ids, self._places, computed, strict=True):
-            name = sample.row_label
-            pairs = zip(row, logps, strict=True)
+        for row, logps in zip(self._rows, computed, strict=True):
+            sample = row.sample
+            pairs = zip(row.places, logps, strict=True)
             for turn, pairs_of_turn in groupby(pairs, key=lambda pair: pair[0].turn):
                 of_turn = list(pairs_of_turn)
                 claim = sample.claims[turn - 1]
                 worst, logp = max(of_turn, key=lambda pair: abs(pair[0].logp - pair[1]))
                 seen = sample.images if claim.sizes is None else sample.images[: len(claim.sizes)]
                 yield TurnFigures(
-                    row=name,
+                    row=sample.row_label,
                     turn=turn,
                     tokens=len(claim.tokens),
                     images=", ".join(f"{width} x {height}" for width, height in claim.sizes or ()),
                     distance=distance([place.logp for place, _ in of_turn], [logp for _, logp in of_turn]),
-                    worst=self._in_words(ids, worst, logp),
+                    worst=self._in_words(row.ids, worst, logp),
                     image=(self._pictures.path_of(seen[-1]) or "") if seen else "",
                 )

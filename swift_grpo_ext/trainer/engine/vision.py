@@ -82,24 +82,10 @@ OTHER_PICTURES: Mapping[str, PictureChange] = {
 }
 
 
-_NORMS = ("image_mean", "image_std")
-
-
-def has_norms_of_videos(processor: ProcessorMixin) -> bool:
-    """Videos are normalised with other values than images."""
-    of_images = getattr(processor, "image_processor", None)
-    of_videos = getattr(processor, "video_processor", None)
-    if of_images is None or of_videos is None:
-        return False
-    values = [[tuple(getattr(part, name, None) or ()) for name in _NORMS] for part in (of_images, of_videos)]
-    return all(values[0]) and values[0] != values[1]
-
-
 @contextmanager
 def videos_as_images(processor: ProcessorMixin) -> Iterator[None]:
-    """While this is open, videos are normalised with the values of images."""
-    with ExitStack() as stack:
-        for name in _NORMS:
-            value = getattr(processor.image_processor, name)
-            stack.enter_context(swapped(processor.video_processor, name, value))
+    """While this is open, videos are normalised with mean and deviation of images."""
+    images = processor.image_processor
+    videos = processor.video_processor
+    with swapped(videos, "image_mean", images.image_mean), swapped(videos, "image_std", images.image_std):
         yield
