@@ -62,18 +62,24 @@ class Cut:
     prompts: int  # most prompts of one micro-batch
 
 
-def cuts(sizes: BatchSizes, group: int) -> list[Cut]:
-    """Ways to cut the same completions that forward fewer prompts: the best first, each a smaller one."""
+def cuts(sizes: BatchSizes, group: int, *, gathers: bool = False) -> list[Cut]:
+    """Ways to cut the same completions that forward fewer prompts: the best first, each a smaller one.
+
+    Of those that forward equally many the smallest is the best, since it needs least memory. ``gathers`` says
+    that every micro-batch gathers the weights anew and that ranks wait for each other in each layer (ZeRO-3,
+    FSDP). Then the largest is, also one that spares no prompt: several groups are one pack.
+    """
     held = sizes.batch * sizes.per_generation
     of_step = sizes.batch * sizes.accumulation
     now, _ = forwarded(sizes.batch, held, group)
     dividing = [size for size in range(1, of_step + 1) if of_step % size == held % size == 0]
-    found: list[Cut] = []
-    for size in sorted(dividing, key=lambda size: (forwarded(size, held, group)[0], size)):
+    ways: list[Cut] = []
+    for size in sorted(dividing, key=lambda size: (forwarded(size, held, group)[0], -size if gathers else size)):
         number, most = forwarded(size, held, group)
-        if number < now and (not found or size < found[-1].sizes.batch):
-            found.append(Cut(BatchSizes(size, of_step // size, held // size), most))
-    return found
+        better = number < now or (gathers and number == now and size > sizes.batch)
+        if better and (not ways or size < ways[-1].sizes.batch):
+            ways.append(Cut(BatchSizes(size, of_step // size, held // size), most))
+    return ways
 
 
 def first_fitting(ways: Sequence[Cut], fits: Callable[[Cut], bool]) -> int:

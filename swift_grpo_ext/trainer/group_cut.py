@@ -76,7 +76,7 @@ def _cut(early: Early, settings: Settings) -> str:
     if completions == 1:
         return alone(batch, group)
     stay = f"micro-batches stay {batch} x {accumulation}: "
-    ways = cuts(before, group)
+    ways = cuts(before, group, gathers=_gathers(args))
     if not ways:
         return _what_divides(before, group, stay)
     if reason := _users_own(early) or why_not_shared(early, settings):
@@ -84,11 +84,12 @@ def _cut(early: Early, settings: Settings) -> str:
     fitting, how = _room(early, settings)
     chosen = agreed_max(first_fitting(ways, fitting), _device() or torch.device("cpu"))
     if chosen == len(ways):
-        return f"{stay}no more of a group fits{how}"
+        return f"{stay}no more of a group fits{how}" if before.batch % group else ""
     after = ways[chosen].sizes
     _write(args, after)
+    why = "to share prompts" if before.batch % group else "so that weights are gathered less often"
     return (
-        f"{changed(before, after)}, to share prompts{how}; logged clip ratios and entropy_max and _min are "
+        f"{changed(before, after)}, {why}{how}; logged clip ratios and entropy_max and _min are "
         f"theirs; {SWITCH}=0 keeps yours"
     )
 
@@ -205,6 +206,11 @@ def _trains_little(model: PreTrainedModel) -> bool:
     """Adapters are trained, and not the weights below them."""
     counts = [(p.requires_grad, getattr(p, "ds_numel", p.numel())) for p in model.parameters()]
     return sum(size for trains, size in counts if trains) < 0.2 * sum(size for _, size in counts)
+
+
+def _gathers(args: GRPOConfig) -> bool:
+    """Whether a micro-batch gathers the weights of all ranks."""
+    return _stage(args) == 3 or bool(args.fsdp)
 
 
 def _stage(args: GRPOConfig) -> int:

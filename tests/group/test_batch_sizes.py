@@ -81,8 +81,24 @@ def test_ways_to_share_more(asked, group, expected):
     assert [(cut.sizes.batch, cut.prompts) for cut in found] == expected
 
 
-@given(*[st.integers(1, 12)] * 3, st.integers(2, 16), st.integers(1, 8))
-def test_a_cut_keeps_steps_and_generations_and_forwards_fewer_prompts(batch, steps, per, group, ranks):
+@pytest.mark.parametrize(
+    ("asked", "group", "expected"),
+    [
+        (BatchSizes(1, 16, 16), 8, [(16, 2), (8, 1), (4, 1), (2, 1)]),
+        (BatchSizes(8, 4, 4), 8, [(32, 4), (16, 2)]),  # spares no prompt, and gathers less often
+        (BatchSizes(8, 3, 6), 8, [(24, 3)]),  # a step of three groups, two steps a generation
+        (BatchSizes(32, 1, 1), 8, []),
+    ],
+)
+def test_several_groups_are_one_pack_where_each_pack_gathers_the_weights(asked, group, expected):
+    ways = cuts(asked, group, gathers=True)
+    assert [(cut.sizes.batch, cut.prompts) for cut in ways] == expected
+
+
+@given(*[st.integers(1, 12)] * 3, st.integers(2, 16), st.integers(1, 8), st.booleans())
+def test_a_cut_keeps_steps_and_generations_and_forwards_no_more_prompts(
+    batch, steps, per, group, ranks, gathers
+):
     asked = BatchSizes(batch, steps, per)
     held = batch * per
 
@@ -97,8 +113,9 @@ def test_a_cut_keeps_steps_and_generations_and_forwards_fewer_prompts(batch, ste
         per_rank = len(places) // ranks
         return max(sum(of_parts[rank * per_rank : (rank + 1) * per_rank]) for rank in range(ranks))
 
-    for cut in cuts(asked, group):
+    for cut in cuts(asked, group, gathers=gathers):
         assert cut.sizes.batch * cut.sizes.accumulation == batch * steps
         assert cut.sizes.batch * cut.sizes.per_generation == held
         assert prompts(cut.sizes.batch) <= forwarded(cut.sizes.batch, held, group)[0]
-        assert forwarded(cut.sizes.batch, held, group)[0] < forwarded(batch, held, group)[0]
+        before, after = (forwarded(size, held, group)[0] for size in (batch, cut.sizes.batch))
+        assert after < before or (gathers and after == before and cut.sizes.batch > batch)

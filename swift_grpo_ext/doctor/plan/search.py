@@ -172,7 +172,7 @@ _OF_PACKS = ("activations", "fragments", "cached blocks")
 def as_cut(shape: ModelShape, work: Work, setting: Setting, machine: Machine) -> Setting:
     """The same completions in micro-batches that hold as much of a group as fits half of the free memory."""
     before = BatchSizes(setting.micro_batch, setting.accumulation, setting.accumulation)
-    ways = cuts(before, work.generations)
+    ways = cuts(before, work.generations, gathers=setting.stage == 3)
     if setting.train_gpus(machine) <= 0 or not ways or not shape.is_native:
         return setting
     terms = memory_range(shape, work, setting, machine).phases["update"]
