@@ -74,7 +74,9 @@ def cuts(sizes: BatchSizes, group: int, *, gathers: bool = False) -> list[Cut]:
     now, _ = forwarded(sizes.batch, held, group)
     dividing = [size for size in range(1, of_step + 1) if of_step % size == held % size == 0]
     ways: list[Cut] = []
-    for size in sorted(dividing, key=lambda size: (forwarded(size, held, group)[0], -size if gathers else size)):
+    for size in sorted(
+        dividing, key=lambda size: (forwarded(size, held, group)[0], -size if gathers else size)
+    ):
         number, most = forwarded(size, held, group)
         better = number < now or (gathers and number == now and size > sizes.batch)
         if better and (not ways or size < ways[-1].sizes.batch):

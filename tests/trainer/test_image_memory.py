@@ -1,7 +1,12 @@
 """Prepared images hold a share of the memory that is free, in the floats that the tower reads."""
 
+import json
+from statistics import mean
+
+import numpy
 import pytest
 import torch
+from PIL import Image
 
 from swift_grpo_ext import testing
 from swift_grpo_ext.models.image_pipeline import PreparedImageCache
@@ -55,3 +60,42 @@ def test_a_run_of_16_bits_keeps_its_pixels_in_them(tiny_qwen, digits, tmp_path, 
     assert figures(tiny_qwen, digits.train, tmp_path / "whole", **run) == kept
     assert seen["dtypes"] == {torch.float32}
     assert testing.read_logging(tmp_path / "kept")[0]["watch/resident_gib"] > 0.1
+
+
+STEPS, PROMPTS, LIMIT_MIB = 500, 4, 128
+WIDTH, HEIGHT = 1280, 960  # pixels of a picture: 3.5 MiB decoded
+
+
+def large_pictures(folder, count):
+    """A dataset of rows that have a large picture each, with a content of its own."""
+    rows = []
+    for number in range(count):
+        pixels = numpy.zeros((HEIGHT, WIDTH, 3), dtype=numpy.uint8)
+        pixels[: number % HEIGHT + 1, number // 3 :] = 1 + number % 251
+        path = folder / f"{number}.jpg"
+        Image.fromarray(pixels).save(path)
+        messages = [{"role": "user", "content": "<image>What is it?"}]
+        rows.append({"messages": messages, "images": [str(path)], "solution": str(number % 10)})
+    dataset = folder / "rows.jsonl"
+    dataset.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return dataset
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_five_hundred_steps_over_two_thousand_large_pictures_stay_flat(tiny_qwen, tmp_path, monkeypatch):
+    """Each is seen once, so whatever is kept of them for good is 1 MiB or more a picture."""
+    monkeypatch.setenv("MAX_PIXELS", str(256 * 28 * 28))
+    dataset = large_pictures(tmp_path, STEPS * PROMPTS)
+    run = {"max_steps": STEPS, "num_generations": 2, "per_device_train_batch_size": 2 * PROMPTS, "beta": 0}
+    switches = {"CONSOLE": "figures", "IMAGE_STORE_MIB": str(LIMIT_MIB)}
+    figures(tiny_qwen, dataset, tmp_path / "run", switches, max_completion_length=4, **run)
+    log = testing.read_logging(tmp_path / "run")
+    resident = [1024 * row["watch/resident_gib"] for row in log if "watch/resident_gib" in row]
+    filled, last = mean(resident[150:250]), mean(resident[-100:])
+    print(
+        f"resident MiB: {resident[0]:.0f} at first, {filled:.0f} once the store is full, {last:.0f} at the end"
+    )
+    assert len(resident) == STEPS
+    assert last < filled + LIMIT_MIB / 4
+    assert max(resident) < resident[0] + 4 * LIMIT_MIB  # all pictures would be 9 GiB
