@@ -89,23 +89,28 @@ def _prefix_reason(host: Host) -> str:
     args = host.args
     config = host.config
     family = family_of(host.template.config)
-    layers = why_no_packs(host.unwrapped_models)
-    typed = why_no_sharing(args, bool(config.num_moe_experts))
-    return first_of(
-        {
-            why_unknown(host.template.config) or "nothing is known about the family": (
-                args.is_multimodal and family is None
-            ),
-            typed: typed,
-            "pipeline stages exchange tensors of one length; --variable_seq_lengths true": (
-                args.pipeline_model_parallel_size > 1 and not config.variable_seq_lengths
-            ),
-            "latent attention (MLA)": config.multi_latent_attention,
-            "layers with a sliding window": getattr(config, "window_size", None),
-            layers: layers,
-            "tokens of an image see each other": getattr(family, "image_blocks", "none") != "none",
-            _noise(host): _noise(host),
-        }
+    of_model = {
+        why_unknown(host.template.config) or "nothing is known about the family": (
+            args.is_multimodal and family is None
+        ),
+        'biases of routers count each copy of a prompt; "aux_loss_alpha": 0 in config.json': (
+            # Those of an adapter's base are frozen.
+            config.moe_router_enable_expert_bias
+            and config.moe_router_bias_update_rate
+            and args.tuner_type == "full"
+        ),
+        "pipeline stages exchange tensors of one length; --variable_seq_lengths true": (
+            args.pipeline_model_parallel_size > 1 and not config.variable_seq_lengths
+        ),
+        "latent attention (MLA)": config.multi_latent_attention,
+        "layers with a sliding window": getattr(config, "window_size", None),
+        "tokens of an image see each other": getattr(family, "image_blocks", "none") != "none",
+    }
+    return (
+        why_no_sharing(args, bool(config.num_moe_experts))
+        or first_of(of_model)
+        or why_no_packs(host.unwrapped_models)
+        or _noise(host)
     )
 
 

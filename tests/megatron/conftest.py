@@ -47,7 +47,13 @@ SIZES = {
     "qwen3_5": {**UNTIED, "top": UNTIED},
     "qwen3_5_moe": {**UNTIED, "moe_intermediate_size": 24},
     "internvl": {"top": UNTIED},
-    "glm4v_moe": {**UNTIED, "top": UNTIED, "moe_intermediate_size": 24, "partial_rotary_factor": 1.0},
+    "glm4v_moe": {
+        **UNTIED,
+        "top": UNTIED,
+        "moe_intermediate_size": 24,
+        "partial_rotary_factor": 1.0,
+        "aux_loss_alpha": 0.0,  # transformers does not move the biases of routers either
+    },
 }
 
 

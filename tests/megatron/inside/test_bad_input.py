@@ -184,8 +184,15 @@ ARGUMENTS = {
     "attention_backend": "flash",
     "tp_comm_overlap": False,
     "pipeline_model_parallel_size": 1,
+    "tuner_type": "full",
 }
-CONFIG = {"num_moe_experts": 4, "multi_latent_attention": False, "variable_seq_lengths": True}
+CONFIG = {
+    "num_moe_experts": 4,
+    "multi_latent_attention": False,
+    "variable_seq_lengths": True,
+    "moe_router_enable_expert_bias": False,
+    "moe_router_bias_update_rate": 1e-3,
+}
 
 
 def host_of(arguments=(), config=()):
@@ -223,6 +230,9 @@ def test_what_turns_all_of_it_off(arguments, reason):
         ({"apply_rope_fusion": True}, {}, "--apply_rope_fusion false"),
         ({"attention_backend": "local"}, {}, "--attention_backend flash"),
         ({"tp_comm_overlap": True}, {}, "--tp_comm_overlap false"),
+        ({}, {"moe_router_enable_expert_bias": True}, '"aux_loss_alpha": 0'),
+        ({"tuner_type": "lora"}, {"moe_router_enable_expert_bias": True}, ""),
+        ({}, {"moe_router_enable_expert_bias": True, "moe_router_bias_update_rate": 0.0}, ""),
         ({"pipeline_model_parallel_size": 2}, {"variable_seq_lengths": False}, "--variable_seq_lengths true"),
         ({}, {"multi_latent_attention": True}, "latent attention"),
         ({}, {"window_size": (128, 0)}, "sliding window"),
