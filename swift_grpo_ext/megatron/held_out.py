@@ -39,6 +39,9 @@ class MegatronHeldOut(HeldOut):
         self.active = "held_out" in self._host.passes.enabled
         if self.active:
             self._choose_metric(logged_names)
+            # ms-swift looks for it among figures that have no ``eval_`` here.
+            args = self._host.args
+            args.metric_for_best_model = args.metric_for_best_model.removeprefix("eval_")
 
     @contextmanager
     def evaluating(self) -> Iterator[None]:
@@ -77,8 +80,7 @@ class MegatronHeldOut(HeldOut):
     def _why_stop(self) -> str:
         """The last rank alone has the training reward, which is one of the reasons."""
         reason = super()._why_stop()
-        speaks = self._host.accelerator.is_main_process
-        stops = agreed_max(int(speaks and bool(reason)), self._host.accelerator.device)
+        stops = agreed_max(int(bool(reason)), self._host.device)
         return (reason or "the last rank says why") if stops else ""
 
     def _save_and_stop(self) -> None:

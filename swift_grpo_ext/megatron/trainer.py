@@ -130,7 +130,11 @@ class MegatronGRPOTrainer(HostGRPOTrainer):
     def evaluate(self, val_data_iterator: Any) -> Any:
         """An evaluation, which has generation batches of its own."""
         with self.watching.phase("evaluate"), self.held_out.evaluating():
-            return super().evaluate(self.held_out.from_the_first(val_data_iterator))
+            metrics = super().evaluate(self.held_out.from_the_first(val_data_iterator))
+        # ms-swift looks for the best where a checkpoint is due; all ranks get the same answer.
+        if self.held_out.active and self._determine_best_metric(metrics):
+            self.state.should_save = True
+        return metrics
 
     def save_checkpoint(self) -> Any:
         """Write a checkpoint."""
