@@ -236,20 +236,24 @@ class HeldOutHistory:
         """That the training reward rose, and the held-out one cannot have risen as much; empty if it can.
 
         None of the later ones exceeds the first, which is too good by chance: its interval widens with their
-        number.
+        number. Nor is the newest above the one before it with its whole interval: then it rises again.
         """
         scored = self._scored
         if len(scored) <= evaluations:
             return ""
         first, *later = scored[-1 - evaluations :]
         newest = later[-1]
-        if max(map(self._height, later)) > self._height(first):
+        if max(map(self._height, later)) > self._height(first) or self._rises(scored[-2], newest):
             return ""
         rise = _clear_training_rise(first, newest)
         change = newest.change_since(first, self.metric, ERROR_RATE / len(scored))
         if rise <= 0 or self._better_end(change) >= rise or self._catches_up(newest):
             return ""
         return f"training reward up {rise:.2g}, held-out {self.metric} flat since step {first.step}"
+
+    def _rises(self, before: Evaluation, newest: Evaluation) -> bool:
+        """Whether an evaluation is better than the one before it, with its whole interval."""
+        return self._better_end(before.change_since(newest, self.metric)) < 0
 
     def _catches_up(self, newest: Evaluation) -> bool:
         """Whether sampled training answers only come near greedy held-out ones, as in any policy."""

@@ -132,6 +132,14 @@ def test_a_flat_held_out_reward_under_a_rising_one_is_named():
     assert "training reward up 0.36" in history(*steps).why_stop(2)  # less three standard errors
 
 
+def test_a_held_out_reward_that_is_rising_again_is_not_flat():
+    """Of a run that was stopped: 51, 44, 45, 42 and 49 of 100, the last clearly above the one before it."""
+    right = [51, 44, 45, 42]
+    steps = [evaluation(10 * n, of_step, rows=100, training=0.3 * n) for n, of_step in enumerate(right, 1)]
+    assert "flat since step 10" in history(*steps, evaluation(50, 43, 100, training=1.5)).why_stop(2)
+    assert history(*steps, evaluation(50, 49, 100, training=1.5)).why_stop(2) == ""
+
+
 def test_exploited_rewards_are_named_where_less_is_better():
     """8 of 40 rows are wrong, then 12, of which 6 were right: it cannot have got much better."""
     first = (1.0,) * 8 + (0.0,) * 32
