@@ -28,14 +28,24 @@ def python(shared_folder) -> Path:
     return folder / "bin/python"
 
 
-def make_environment(folder: Path) -> None:
+@pytest.fixture(scope="session")
+def python_with_ray(shared_folder) -> Path:
+    """Python of one with Ray as well: of ``MEGATRON_RAY_ENV``, else made on first use."""
+    folder = Path(os.environ.get("MEGATRON_RAY_ENV", ENVIRONMENT.with_name("megatron-ray")))
+    built_once(shared_folder / "ray_environment", lambda _: make_environment(folder, "megatron-ray"))
+    return folder / "bin/python"
+
+
+def make_environment(folder: Path, listed: str = "megatron") -> None:
+    """Install what ``constraints`` list, unless it is there."""
     if (folder / "bin/python").exists() and next(folder.glob("lib/*/site-packages/mcore_bridge"), None):
         return
-    overlay = [sys.executable, PROJECT / "tools/overlay.py", folder, PROJECT / "constraints/megatron.txt"]
+    requirements = PROJECT / f"constraints/{listed}.txt"
+    overlay = [sys.executable, PROJECT / "tools/overlay.py", folder, requirements]
     made = subprocess.run(overlay, capture_output=True, text=True, timeout=280)
     if made.returncode:
         why = (made.stdout + made.stderr).strip().splitlines()[-1:]
-        pytest.fail(f"cannot install constraints/megatron.txt into {folder}: {''.join(why)}", pytrace=False)
+        pytest.fail(f"cannot install {requirements} into {folder}: {''.join(why)}", pytrace=False)
 
 
 # Tied embeddings in one of a config's two parts only mean one thing to mcore-bridge and another to transformers: an output

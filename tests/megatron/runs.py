@@ -240,16 +240,45 @@ def train_transformers(model, rows, folder, python=sys.executable, **arguments):
     return Run(folder)
 
 
+def train_with_ray(python, model, rows, folder, workers=1, **arguments):
+    """Run ms-swift's Ray trainer with so many workers on a CPU; arguments on top of `MEGATRON`.
+
+    Ray counts GPUs that are not there: it believes the variable, and the workers' CUDA is the CPU.
+    """
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    given = {**MEGATRON, **_given(model, rows, folder), "offload_model": False, **arguments}
+    config = {name: _plain(value) for name, value in given.items() if value is not None}
+    config |= {"train": {"gpus": workers}, "rollout": {"gpus": 0}}
+    (folder / "run.yaml").write_text(json.dumps(config), encoding="utf-8")  # JSON is YAML
+    environment = {
+        "CUDA_VISIBLE_DEVICES": ",".join(map(str, range(workers))),
+        "RAY_AUTH_MODE": "disabled",
+        "RAY_DEDUP_LOGS": "0",
+        "PYTHONPATH": os.pathsep.join([PATH, str(HERE)]),
+    }
+    _start([python, HERE / "ray_child.py", folder / "run.yaml"], folder, LIMIT, environment)
+    return Run(folder)
+
+
+def _plain(value):
+    """As a YAML file has it."""
+    if isinstance(value, (list, tuple)):
+        return [_plain(entry) for entry in value]
+    return str(value) if isinstance(value, Path) else value
+
+
 def _given(model, rows, folder):
     return {"model": model, **testing.host_types(model), "dataset": rows, "output_dir": folder}
 
 
-def _start(command, folder, limit):
+def _start(command, folder, limit, further=()):
     environment = {
         **os.environ,
         **testing.cpu_environment(),
         "OMP_NUM_THREADS": "1",
         "PYTHONPATH": PATH,
+        **dict(further),
     }
     with open(folder / "output.txt", "w", encoding="utf-8") as output:
         process = subprocess.Popen(
