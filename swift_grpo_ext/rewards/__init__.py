@@ -2,7 +2,7 @@
 
 1. The completion, a text. `reading.answer` leaves out the thought, and takes the answer out of its block, its
    box, its fence, its JSON.
-2. `reading.doubt.stated` leaves out what the answer only asks, supposes, heard, refuses or takes back.
+2. `reading.assertion.stated` leaves out what the answer only asks, supposes, heard, refuses or takes back.
 3. ``stated_...`` of `reading` finds the value: options, a polarity, a count, a number, regions, spans, an
    action, tool calls, mathematics; or none, for a denial, a hedge or a contradiction states nothing.
 4. `gold` reads the row: the gold in the same kind of value, frame and unit, or why the row cannot be scored.

@@ -6,7 +6,7 @@ from functools import lru_cache
 from swift_grpo_ext.rewards.contract import Columns, Unscorable, reward
 from swift_grpo_ext.rewards.gold.columns import gold_string
 from swift_grpo_ext.rewards.reading.answer import extract_answer, visible
-from swift_grpo_ext.rewards.reading.doubt import asserted
+from swift_grpo_ext.rewards.reading.assertion import asserted
 from swift_grpo_ext.rewards.reading.mathematics import (
     answer_reading,
     constant_sides,

@@ -13,7 +13,7 @@ from swift_grpo_ext.rewards.gold.question import QUESTION
 from swift_grpo_ext.rewards.math_equality import math
 from swift_grpo_ext.rewards.numeric import numeric
 from swift_grpo_ext.rewards.reading.answer import extract_answer, readings
-from swift_grpo_ext.rewards.reading.doubt import asserted
+from swift_grpo_ext.rewards.reading.assertion import asserted
 from swift_grpo_ext.rewards.reading.numbers import quantities
 from swift_grpo_ext.rewards.reading.polarity import leading_polarity
 from swift_grpo_ext.rewards.reading.tokens import normalise_text

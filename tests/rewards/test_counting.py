@@ -105,6 +105,6 @@ def test_the_question_says_which_number_counts(answer, dogs):
     assert count(answer, {"solution": dogs + 3, **asked}) == 0
 
 
-@pytest.mark.parametrize("answer", ["maybe 7", "7. Wait, no, 7.", "If we add them, the answer is 7."])
+@pytest.mark.parametrize("answer", ["surely 7", "7. Wait, no, 7.", "If we add them, the answer is 7."])
 def test_words_around_a_count_leave_it_as_it_is(answer):
     assert count(answer, {"solution": 7}) == 1

@@ -16,8 +16,9 @@ from swift_grpo_ext.rewards.reading.action_space import (
     word_of,
 )
 from swift_grpo_ext.rewards.reading.answer import last_fenced
+from swift_grpo_ext.rewards.reading.assertion import asserted
 from swift_grpo_ext.rewards.reading.boxes import parse_regions, stated_regions
-from swift_grpo_ext.rewards.reading.doubt import NEGATED, REJECTED, asserted
+from swift_grpo_ext.rewards.reading.doubt import NEGATED, REJECTED
 from swift_grpo_ext.rewards.reading.json_boxes import regions_in
 from swift_grpo_ext.rewards.reading.json_text import Json, values_in
 from swift_grpo_ext.rewards.reading.region import OrderOf, Region, as_corners

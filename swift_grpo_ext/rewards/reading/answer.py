@@ -13,9 +13,16 @@ import re
 import unicodedata
 from collections.abc import Iterable
 
-from swift_grpo_ext.rewards.reading.doubt import HEARSAY, requests_input
+from swift_grpo_ext.rewards.reading.assertion import HEARSAY
+from swift_grpo_ext.rewards.reading.doubt import requests_input
 from swift_grpo_ext.rewards.reading.json_text import decoded
-from swift_grpo_ext.rewards.reading.statement import UNSURE, after_label, fold_width, without_explanation
+from swift_grpo_ext.rewards.reading.statement import (
+    UNSURE,
+    after_label,
+    fold_width,
+    folded,
+    without_explanation,
+)
 from swift_grpo_ext.rewards.reading.words import DIALECTS, WRITING, any_case
 
 ANSWER = ("<answer>", "</answer>")
@@ -63,15 +70,15 @@ _PREAMBLE = any_case(
     r"|json|table|answer|reads?|says?|shows?)\b|文字|文本|内容|如下|表格))"
     r"[^\n]{0,200}[:：][*\s]{0,4}\n\s*"
     r"|\A(?:according to|based on|from|in|looking at|as shown in) [^,.\n]{1,60}, (?=\S)"
-    r"|\A[^.!?\n]{1,80}?(?:, but|; however,?|, so|: )\s*(?=(?:the|it|there|this) )"
+    r"|\A[^.!?\n]{1,80}?(?:, but|; however,?|, so|: |,|\band(?: that)?|\bthat)\s*(?=(?:the|it|there|this)\b)"
     r"|\A(?:so|therefore|thus|hence|clearly|obviously|overall|yes|sure|in (?:conclusion|summary|short)"
-    r"|after \w{3,12}ing)[,!]? (?=(?:the|it|there|this) )"
+    r"|without a doubt|after \w{3,12}ing)[,!]? "
     r"|\A(?:(?:there(?: is|['’]s)|i have) )?no (?:doubt|question)(?: that)? |\Awithout a doubt, "
     r"|\Ait is not hard to see that "
 )
 # "的": that ends a sentence behind what it says
 _LAST_WORD = any_case(
-    r"(?:的| in colou?r|です|だ"
+    r"(?:的| in colou?r|です|だ| is (?:the|my) (?:correct |right |final )?answer| is (?:correct|right)"
     r"|[.!] (?:i hope|let me know|is there anything|that is (?:correct|right)|i am (?:certain"
     r"|sure))\b[^\n]{0,80}"
     r"|, (?:as can be|which is (?:right|correct))[^,\n]{0,60}| \(see [^()\n]{0,40}\))\Z"
@@ -81,7 +88,7 @@ _ROUNDS = 5
 
 def after_thinking(text: str) -> str:
     """The text after the thinking part; empty if the thinking never ends."""
-    plain = _folded(text)
+    plain = folded(text)
     opened, _ = _last_mark(plain, DIALECTS.thinking)
     closed, length = _last_mark(plain, DIALECTS.thinking.values())
     if opened > closed:
@@ -94,18 +101,10 @@ def _last_mark(text: str, marks: Iterable[str]) -> tuple[int, int]:
     return max((text.rfind(mark), len(mark)) for mark in marks)
 
 
-def _folded(text: str) -> str:
-    """The text without regard to case, character by character: places in it are places in the text."""
-    plain = text.casefold()
-    if len(plain) == len(text):
-        return plain
-    return "".join(letter.casefold() if len(letter.casefold()) == 1 else letter for letter in text)
-
-
 def last_block(text: str, tags: tuple[str, str]) -> str | None:
     """Content of the last closed block of these tags, without the tags; None if no block is closed."""
     opening, closing = tags
-    plain = _folded(text)
+    plain = folded(text)
     start = plain.rfind(opening, 0, max(0, plain.rfind(closing)))
     if start < 0:
         return None

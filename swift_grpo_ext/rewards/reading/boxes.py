@@ -5,8 +5,9 @@ from dataclasses import replace
 from typing import Any
 
 from swift_grpo_ext.rewards.reading.answer import last_fenced
+from swift_grpo_ext.rewards.reading.assertion import stated, without_questions
 from swift_grpo_ext.rewards.reading.coordinates import Kind, written_out
-from swift_grpo_ext.rewards.reading.doubt import NEGATION, REJECTED, is_unsure, stated, without_questions
+from swift_grpo_ext.rewards.reading.doubt import NEGATION, REJECTED, is_unsure
 from swift_grpo_ext.rewards.reading.json_boxes import regions_in
 from swift_grpo_ext.rewards.reading.json_text import json_values, values_in
 from swift_grpo_ext.rewards.reading.region import OrderOf, Region, as_corners, region_of_numbers
@@ -36,8 +37,16 @@ _NEGATED = any_case(
 _DENIED_PLACE = any_case(
     rf"(?:{NEGATION}|\b(?:maybe|perhaps|possibly|might|could be|nothing|nobody|no(?! doubt))\b|不在)"
     r"[^\d\[\](){}<>.,;:\n]{0,24}[\[(<]{1,3}[^\[\](){}<>]{0,80}[\])>]{1,3}"
+    r"|\b(?:there(?: is| are|['’]s)(?: no|n['’]t| not)|(?:can|could)(?:not|n?['’]t| not) (?:see|find)"
+    r"|no \w{1,16} (?:is |are )?(?:visible|present|found|detected))\b"
+    r"[^\d\[\](){}<>\n]{0,40}[.!;]\s{0,2}[\[(<]{1,3}[^\[\](){}<>]{0,80}[\])>]{1,3}"
     rf"|[\[(<]{{1,3}}[^\[\](){{}}<>]{{0,80}}[\])>]{{1,3}}(?:{REJECTED.pattern}"
     r"|\sor (?:maybe|perhaps|possibly) not\b)"
+)
+# "[1, 2, 3, 4] or [5, 6, 7, 8]"
+_EITHER = any_case(
+    r"[\])>],?\s{0,2}(?:\b(?:or|oder|ou)\b|或者?"
+    r"|还是)[^\[\](){}<>.\d\n]{0,30}[\[(<]{1,3}[^\[\](){}<>]{0,80}[\])>]"
 )
 MAX_STATEMENT = 400  # characters of an answer that states an absence; a longer one is not read for it
 
@@ -46,7 +55,11 @@ def stated_regions(text: str, kind: Kind, order_of: OrderOf = as_corners) -> lis
     """The objects of `parse_regions`, without places that the text denies: "not at [10, 20, 30, 40]"."""
 
     def read(part: str) -> list[Region] | None:
-        return parse_regions(_DENIED_PLACE.sub(" ", part), kind, order_of) or None
+        return (
+            None
+            if _EITHER.search(part)
+            else parse_regions(_DENIED_PLACE.sub(" ", part), kind, order_of) or None
+        )
 
     return (read(text) if '"' in text else stated(text, read)) or []
 

@@ -5,7 +5,8 @@ import unicodedata
 from collections.abc import Iterable
 
 from swift_grpo_ext.rewards.reading.answer import KEYS, extract_answer, last_fenced, short_answer
-from swift_grpo_ext.rewards.reading.doubt import asserted, refuses
+from swift_grpo_ext.rewards.reading.assertion import asserted
+from swift_grpo_ext.rewards.reading.doubt import refuses
 from swift_grpo_ext.rewards.reading.json_text import Json, json_values
 from swift_grpo_ext.rewards.reading.numbers import (
     CONCLUDED,
@@ -142,7 +143,8 @@ def _counted(text: str, topic: frozenset[str]) -> int | None:
         for total in (numbers[0], numbers[-1]):
             if 2 * total == sum(numbers):
                 return total
-    if LIST.fullmatch(plain) and len(set(numbers)) > 1 and numbers[0] > 1:
+    row = plain.rpartition(":")[2]
+    if LIST.fullmatch(row) and len(set(listed := counts(row))) > 1 and listed[0] > 1:
         return None  # 4, 5, 6: nobody counts from there
     places: tuple[Place, ...] = (CONCLUDED, *_TOTALS)
     if topic and not labels(plain):

@@ -1,15 +1,7 @@
-"""What makes an answer none: a question instead of a statement, a refusal, a negation before the value."""
+"""Words of who will not or cannot answer, and of who denies a value: before it, behind it, in its clause."""
 
-import re
-from collections.abc import Callable
-from typing import TypeVar
-
-from swift_grpo_ext.rewards.reading.statement import UNSURE, taken_back
+from swift_grpo_ext.rewards.reading.statement import UNSURE
 from swift_grpo_ext.rewards.reading.words import any_case
-
-T = TypeVar("T")
-MAX_PROSE = 4_000
-
 
 _SEEN = r"(?:image|picture|photo(?:graph)?|screenshot|figure|video|attachment|file|question)s?"
 # "I am unable to ": then any verb is a refusal but those of looking, of which an absence is said, too
@@ -72,43 +64,16 @@ _REFUSING = any_case(
     rf"|is)|i (?:count|see|find)"
     r"|answer)\b|但|不过|有)[^.!?。！？\n]|\.(?=\d))*"
 )
-# "Is it 4.5?": one sentence with the marks that end it
-_SENTENCE = re.compile(r"(?:[^.!?。！？\n]|\.(?!\s|\Z))*[.!?。！？\n]*")
-# "If there were 7, I would say 7.": what would be said, or is not believed
-_HYPOTHETICAL = any_case(
-    r"如果[^。！？\n]{1,60}那么|\blet(?:['’]s| me| us) (?:assume|suppose|imagine|think about|consider|look at"
-    r"|examine"
-    r"|evaluate)\b[^:!?\n]*\Z"
-    r"|\bhad (?:it|he|she|they|we|i|there|the \w{1,16}) (?:not )?been\b|\bif\b[^.!?\n]{1,40}\b(?:were"
-    r"|had been|weren['’]t)\b[^.!?\n]{0,80}|\b(?:if|suppos(?:e|ing)"
-    r"|assuming) (?!we\b|you\b|i\b)[^.!?\n]{0,80}\b(?:would|the answer is (?:yes|no)"
-    r"|then,? (?:yes|no))\b|\A\W{0,4}suppose\b|\b(?:i|it|there|answer) would\b[^.!?\n]{0,60}\b(?:if|unless)\b"
-    r"|\bi (?:wish|deny|disagree|dispute|doubt)\b|\bit (?:is|would be|was) wrong to\b"
-)
-# "The user said that there are 7, ": what others say, up to a "but"
-HEARSAY = any_case(
-    r"\b(?:according to (?:the )?(?:user|you|them|others|some)\b|previous answer (?:is|was)"
-    r"|(?:caption|label|friend) claims|(?:user|you|they|people|friend|others|some|someone"
-    r"|somebody|many|everyone|everybody|he|she)\b (?:\w{1,8} )?"
-    r"(?:asks?|asked|says?|said|claim(?:s|ed)?|thinks?|thought|believed?|suggest(?:s|ed)?|told me|choose"
-    r"|pick|answer)\b|\bwhether\b|(?:有人|用户|别人|他们?|她|网友|题目)(?:说|认为|觉得)|据说"
-    r"|\b(?!(?:i|we)\b)\w{2,14} (?:answered|thinks|believes|claim(?:s|ed)|suspects?|insist(?:s|ed)?"
-    r"|argue[sd]?|guess(?:es|ed))\b)"
-    r"(?:(?!\b(?:but|however)\b|但|不过|其实)[^.;!?。；！？\n]|\.(?=\d)){0,200}"
-)
-# "Is it B? ": also "是B吗", "B还是C"
-_ASKS = re.compile(
-    r"\b(?:perhaps|maybe|possibly) not\b[\s.]{0,4}\Z|[?？][\s*_\"'”)]{0,4}\Z|吗[。\s]{0,4}\Z"
-    r"|还是[^，,]{1,12}\Z"
-)
 # What takes a value out: English, Spanish, French, German, Chinese.
 NEGATION = (
     r"\b(?:(?:but )?not|unable to|under no circumstances|by no means|nobody would(?: say)?|never|nor"
     r"|neither|cannot|can['’]t|unlike|outside(?: of)?|besides"
     r"|(?:aside|apart) from"
-    r"|except(?: for)?|without|anything but|(?:all|every\w{3,5}|nowhere|any\w{0,5})(?: \w{2,8}){0,2} but"
+    r"|except(?: for)?|without(?! (?:a |any )?doubt)|anything but|(?:all|every\w{3,5}|nowhere"
+    r"|any\w{0,5})(?: \w{2,8}){0,2} but"
     r"|other than|different from|instead of|rather than|avoid|exclud(?:e|es|ed|ing)|reject(?:s|ed|ing)?"
-    r"|rul(?:e|es|ed|ing) out|eliminat(?:e|es|ed|ing)|(?<!no )(?<!a )(?<!any )doubt|refuse to"
+    r"|rul(?:e|es|ed|ing) out|retract|withdraw|eliminat(?:e|es|ed|ing)|(?<!no )(?<!a )(?<!any )doubt"
+    r"|refuse to"
     r"|(?:the )?opposite of|hardly|scarcely"
     r"|far from|nothing (?:near|like|close to)|nowhere near"
     r"|no (?:es|son|está|están|hay|hagas)"
@@ -122,17 +87,19 @@ NEGATED = any_case(
     r"[\s,:*_\"'“「(\[$]{0,4}(?:(?:be|to|the|an?|exactly|just|only|equal|option|answer|choice|number|quite"
     r"|really"
     r"|definitely|choose|pick|select|it(?:['’]s)?|say|think|believe|there(?: is| are)?|that|is|going"
-    r"|want|need|have|from|between|at|in|la|el|los|las|una?|opción|respuesta|clic|sur|bei|en|le|les|die"
+    r"|want|need|have|write|from|between|at|in|la|el|los|las|una?|opción|respuesta|clic|sur|bei|en|le|les|die"
     r"|der|das"
-    r")\b[\s*\"'(]{0,3}){0,4}\Z"
+    r")\b[\s*\"'($]{0,3}){0,4}\Z"
 )
 # " is wrong": right behind a value
 REJECTED = any_case(
-    r"[\s*_\"')\]]{0,4}(?:, which |,? but (?:that|this|it) )?(?:(?:is|are|was|were|seems?|looks?|appears?"
+    r"[\s*_\"'$})\]]{0,4}(?:, which |,? but (?:that|this|it) )?(?:(?:is|are|was|were|seems?|looks?|appears?"
     r"|would be)(?:n['’]t\b"
     r"| (?:both |all |clearly |obviously |definitely )?(?:not\b|(?:the |an? )?"
     r"(?:wrong|incorrect|false|mistake|impossible|invalid|guess|out of the question)\b))"
-    r"|can(?:not|['’]t| not) be\b|(?:does|do)(?:n['’]t| not) (?:contain|show|hold|cover|match|fit|work)\b"
+    r"|can(?:not|['’]t| not) be\b|(?:ha(?:s|ve) to|must|should|can|could) be (?:excluded|rejected|ruled out"
+    r"|dismissed"
+    r"|discarded|eliminated|wrong)\b|(?:does|do)(?:n['’]t| not) (?:contain|show|hold|cover|match|fit|work)\b"
     r"|不对|不正确|是?错|ではありません|ではない|じゃない|(?:이|가) 아닙니다|no es\b)"
 )
 # "It does not happen ": somewhere before a value in its clause
@@ -142,82 +109,15 @@ _DENIED_CLAUSE = any_case(
 )
 
 
-_WRONG = r"(?:wrong|incorrect|false|untrue|a mistake|not (?:true|right|correct|the case))"
-_REST = (
-    r"(?:(?!\b(?:but|however|yet|rather|instead|although)\b|, (?:i|it|so|the)\b|但|不过|而是|然而"
-    r"|应该?是)[^.!?;。！？；\n]|\.(?=\d))*"
-)
-# "It is false that there are 5": what stands under words that do not assert it, up to a "but"
-_EMBEDDED = any_case(
-    r"(?:\b(?:it|that)(?: is| was| seems|['’]s) (?:\w{2,12} )?"
-    rf"(?:{_WRONG}|unclear|uncertain|doubtful|(?:im)?possible|unlikely|not (?:\w{{2,12}} )?(?:clear"
-    rf"|certain|sure))"
-    r"(?=,? (?:that|if|whether|to)\b)"
-    r"|\b(?:i|we) (?:\w{2,10} )?(?:disagree|doubt|wonder|deny|dispute)\b"
-    r"|\b(?:i|we) (?:do not|don['’]t|did not|cannot|can['’]?t|can not|could not|would not|wouldn['’]t)"
-    r" (?:\w{2,8} )?(?:think|believe|say|claim|confirm|know|agree|assume|verify|guarantee)\b"
-    r"|不可能是|我?(?:并?不)(?:认为|觉得|相信|同意|确定|敢说)|我(?:很|有点)?怀疑|(?:不能|无法)(?:确认|确定)|没有?人会说"
-    r"|(?:错误|不正确的?)(?:的)?答案[:：]|(?:假设|假如|倘若|(?:可能|也许|或许)(?!是?\d))"
-    r"|\b(?:not sure|unsure|uncertain) (?:that|if|whether)\b|\bwho knows\b|\bno idea (?:if|whether)\b"
-    r"|\bthere(?: is|['’]s) (?:a|some) (?:\w{2,10} )?(?:chance|possibility)\b"
-    r"|\b(?:refuse|unable|not able|impossible) to (?:say|confirm|claim|state|verify|tell)\b"
-    r"|(?:(?<=[.!?;\n] )|(?<=\n)|\A)[*_>\"( -]{0,4}(?:(?:let['’]s )?(?:suppose|imagine|pretend|assum(?:e"
-    r"|ing))\b"
-    r"|(?:perhaps|maybe|possibly|conceivably|allegedly|supposedly),? (?!\d)"
-    r"|(?:it (?:looks|seems) (?:like|that) )?(?:it|there|that|this|he|she|we|(?:the"
-    r"|an?) \w{1,16}(?: \w{1,16})?) (?:might|may|could)"
-    r"(?: \w{2,10})? be\b"
-    rf"|{_WRONG}(?: (?:answer|option|choice|value)s?)?\s?[:：]))" + _REST
-)
-# "There are 5. Just kidding.": a sentence, and words behind it that take it back
-_RETRACTED = any_case(
-    r"说[^。！？\n]{1,60}是(?:不对|错误?)的|(?:(?<=[!?。！？\n])|(?<=\.\s)|\A)(?:[^.!?。！？\n]"
-    r"|\.(?=\d))*[\s,.;:!?…。，；！–—-]{1,6}(?:(?:just )?kidding"
-    r"|(?:开玩笑的?|我收回|不对|这(?:是错误?的|不对)|才怪)(?=\W*(?:\Z|\n))"
-    r"|i take (?:that|it) back"
-    r"|or (?:maybe )?not(?=\W*(?:\Z|\n))"
-    rf"|(?:actually|wait),? no(?=\W*(?:\Z|\n))|(?:no,? |but )?(?:that|which|this)(?: is| was"
-    rf"|['’]s) {_WRONG}(?! to\b)"
-    r"|(?<=[.…] )not(?=\W*\Z)|(?<=\.\.)\.? ?not(?=\W*\Z)|(?<=[–—-] )(?:wrong|incorrect|false)(?=\W*(?:\Z"
-    r"|\n)))"
-)
-
-
 def is_denied(text: str, start: int) -> bool:
     """Whether the clause in which a value starts there denies it: "it does not happen from 3 to 5"."""
     before = text[max(0, start - 64) : start]
     return (NEGATED.search(before) or _DENIED_CLAUSE.search(before)) is not None
 
 
-def without_questions(text: str) -> str:
-    """The text without the sentences that ask or suppose and what others say; empty if nothing is left."""
-    sentences = (part for part in _SENTENCE.findall(text) if not _ASKS.search(part[-40:]))
-    return HEARSAY.sub(" ", "".join(part for part in sentences if not _HYPOTHETICAL.search(part))).strip()
-
-
 def without_refusals(text: str) -> str:
     """The text without what a refusal says up to its end, or to a "but"."""
     return _REFUSING.sub(" ", text)
-
-
-def asserted(text: str, refusals: bool = False) -> str:
-    """The text without what it asks, supposes, heard from others or (unless these are kept) refuses.
-
-    Of a long text the last `MAX_PROSE` characters are looked at.
-    """
-    end = without_questions(text[-MAX_PROSE:])
-    if not refusals:
-        end = without_refusals(_EMBEDDED.sub(" ", _RETRACTED.sub(" ", end)))
-    return text[:-MAX_PROSE] + end
-
-
-def stated(text: str, read: Callable[[str], T | None], refusals: bool = False) -> T | None:
-    """What `read` finds in what a text asserts: behind the last thing that it takes back, else in all of it.
-
-    `read` gives None where it finds nothing.
-    """
-    values = (read(asserted(part, refusals)) for part in taken_back(text))
-    return next((value for value in values if value is not None), None)
 
 
 def requests_input(text: str) -> bool:

@@ -8,7 +8,8 @@ from itertools import pairwise
 from typing import TypeAlias
 
 from swift_grpo_ext.rewards.reading.answer import short_answer
-from swift_grpo_ext.rewards.reading.doubt import NEGATED, NEGATION, REJECTED, stated
+from swift_grpo_ext.rewards.reading.assertion import stated
+from swift_grpo_ext.rewards.reading.doubt import NEGATED, NEGATION, REJECTED
 from swift_grpo_ext.rewards.reading.number_forms import in_one_form
 from swift_grpo_ext.rewards.reading.statement import after_label, first_line, labels, without_asides
 from swift_grpo_ext.rewards.reading.tokens import named_by
@@ -107,7 +108,8 @@ _BETWEEN = any_case(r"\b(?:between|from|entre|zwischen)\s?[$*]{0,3}\Z|介于\Z")
 # "on the left 3 dogs, ": up to the end of what is said of one number
 _CLAUSE = re.compile(
     r"(?:[^.!?。！？\n\d]|\.(?=\d)){0,120}\d(?:(?!\b(?:and|but|while|whereas|with|plus|versus"
-    r"|vs)\b)[^.,;:!?。，；：！？、()\n和与而还以]|[.,](?=\d))*"
+    r"|vs|to [$€£]?\d[\d.,]* ?\w{0,8} in [12]\d{3})\b)[^.,;:!?。，；：！？、()\n和与而还以]|[.,](?=\d)"
+    r"|(?<=\b[12]\d{3}):)*"
 )
 _OF_UNIT = r"(?:\s?[%‰°]|\s?[^\W\d]{1,12})?"  # what may stand between a number and what is said of it
 # "more than "
@@ -124,7 +126,6 @@ BOUND = any_case(
 # What a text does not state: "it is not 12", "6 of the 12", "12 is wrong", "more than 12", "12 or more".
 _NOT_STATED: tuple[Place, ...] = (
     place(NEGATED.pattern),
-    place(r"\b(?:such as|e\.g\.,?|for (?:example|instance),?)\s\Z"),
     place(r"\d(?: [a-z]{1,16})? (?:out )?of (?:the|these|those|all|its|their) \Z"),
     place(behind=rf"{_OF_UNIT}(?:{REJECTED.pattern}|\s(?:is|are) too )"),
     place(BOUND.pattern),

@@ -4,7 +4,8 @@ import re
 import string
 
 from swift_grpo_ext.rewards.reading.answer import normalise_short, short_answer
-from swift_grpo_ext.rewards.reading.doubt import NEGATION, REJECTED, is_denied, refuses, stated
+from swift_grpo_ext.rewards.reading.assertion import stated
+from swift_grpo_ext.rewards.reading.doubt import NEGATION, REJECTED, is_denied, refuses
 from swift_grpo_ext.rewards.reading.statement import LABEL, Statement, last_statement
 from swift_grpo_ext.rewards.reading.words import OPTIONS, WRITING, any_case, by_word
 
@@ -69,7 +70,8 @@ _IS_ARTICLE = re.compile(
 # "rather than "
 _REJECTING = any_case(
     rf"(?:{NEGATION}|\bthan\b)"
-    r"[\s,:*_]{0,3}(?:think |believe |say )?(?:(?:be|is|choose|pick|select|la|el|选择?|that it is|it is"
+    r"[\s,:*_]{0,3}(?:think |believe |say |answer )?(?:(?:be|is|choose|pick|select|la|el|选择?|that it is"
+    r"|it is"
     r"|it's)\s{0,2})?"
 )
 _ONE_LETTER = r"(?:options? |choices? |opci[oó]n |[选選][项項])?[(\[*]{0,3}[A-Z](?![A-Za-z0-9_'’])[)\]*]{0,3}"
@@ -150,7 +152,7 @@ _ARTICLE = re.compile(r"\A(?:an?|the) (?!and\b|or\b)(?=\w{3})")
 _PLACES = by_word(OPTIONS.places)
 # "the second option"
 _COUNTED = any_case(
-    r"\b(?:(first|second|third|fourth|fifth) (?:option|choice|answer)"
+    r"\b(?:(?<!my )(first|second|third|fourth|fifth) (?:option|choice|answer)"
     r"|(?:option|choice) ([1-5]|one|two|three|four|five)(?!\.\d))\b|第([一二三四五])[个個]?[选選][项項]"
     r"|(?:(?<=\bis )|(?<=\bchoose )|(?<=\bpick )|\A)the (first|second|third|fourth|fifth) one(?=[.!]?\Z)"
 )

@@ -3,7 +3,8 @@
 import re
 
 from swift_grpo_ext.rewards.reading.answer import short_answer
-from swift_grpo_ext.rewards.reading.doubt import refuses, stated
+from swift_grpo_ext.rewards.reading.assertion import stated
+from swift_grpo_ext.rewards.reading.doubt import REJECTED, refuses
 from swift_grpo_ext.rewards.reading.statement import UNSURE, Statement, labels, last_statement
 from swift_grpo_ext.rewards.reading.tokens import named_by
 from swift_grpo_ext.rewards.reading.words import POLARITY, by_word
@@ -129,8 +130,8 @@ _COMMA = re.compile(r"\W*no(?:pe)?\W*[,.;:\n]")
 _BOTH = re.compile(r"\byes\b[^.\n]{0,16}\bno\b|\bno\b[^.\n]{0,16}\byes\b")
 # "the answer is not no"
 _DENIED = re.compile(
-    r"\b(?:not|\w{2,5}n['’]t) (?:say |answer |be )?(?:an? )?(?:yes|no)\W{0,4}\Z|\A\W{0,4}(?:yes|no) (?:is"
-    r"|would be) (?:not|wrong|incorrect|out of)\b"
+    r"\b(?:not|\w{2,5}n['’]t) (?:say |answer |be )?(?:an? )?(?:yes|no)\W{0,4}\Z"
+    rf"|\A\W{{0,4}}(?:yes|no)(?:{REJECTED.pattern})"
 )
 # ", although it is not easy to see"
 _CONCEDED = re.compile(

@@ -3,11 +3,12 @@
 import json
 import re
 import unicodedata
-from itertools import islice
+from itertools import islice, pairwise
 from typing import TypeAlias
 
 from swift_grpo_ext.rewards.reading.answer import last_fenced
-from swift_grpo_ext.rewards.reading.doubt import REJECTED, is_denied, stated
+from swift_grpo_ext.rewards.reading.assertion import stated
+from swift_grpo_ext.rewards.reading.doubt import REJECTED, is_denied
 from swift_grpo_ext.rewards.reading.json_text import Json
 from swift_grpo_ext.rewards.reading.words import SPANS, any_case
 
@@ -56,6 +57,10 @@ _PAIRS = any_case(
 )
 
 
+# "or": between two spans of which neither is stated
+_OR = any_case(r"\b(?:or|oder|ou)\b|或|还是")
+
+
 # "0:01:02,500"
 _SUBTITLE = re.compile(r"(\d:\d{2}:\d{2}),(\d{3})(?!\d)")
 
@@ -84,6 +89,8 @@ def _in_prose(text: str) -> list[float] | None:
     meant = [
         pair for pair in pairs if not (is_denied(plain, pair.start()) or REJECTED.match(plain, pair.end()))
     ]
+    if any(_OR.search(plain, one.end(), other.start()) for one, other in pairwise(meant)):
+        return None
     paired = [float(time) for pair in meant for time in pair.groups()[::2] if time]
     return (paired if pairs else _seconds(plain)) or None
 

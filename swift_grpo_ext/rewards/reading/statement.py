@@ -98,6 +98,14 @@ def fold_width(text: str) -> str:
     return text if text.isascii() else text.translate(_WIDTHS)
 
 
+def folded(text: str) -> str:
+    """The text without regard to case, character by character: places in it are places in the text."""
+    plain = text.casefold()
+    if len(plain) == len(text):
+        return plain
+    return "".join(letter.casefold() if len(letter.casefold()) == 1 else letter for letter in text)
+
+
 def labels(text: str) -> list[re.Match[str]]:
     """Every place of a text that announces an answer."""
     plain = text.casefold()  # substring searches are many times faster than the pattern
