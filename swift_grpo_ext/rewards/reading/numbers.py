@@ -121,7 +121,7 @@ BOUND = any_case(
     r"|upwards of|before|after|prior to|(?:minimum|maximum) of|beyond"
     r"|exceed(?:s|ing)?)"
     r"|[<>≤≥]=?|\\[lg](?:eq?|t)\b|不止|不到|不足|超过|超出|至少|至多|最少|最多|少于|多于|大于"
-    r"|小于|高于|低于)[\s*$]{0,3}(?:about |the )?\Z|(?<![\w!])!\Z"
+    r"|小于|高于|低于)有?[\s*$]{0,3}(?:about |the )?\Z|(?<![\w!])!\Z"
 )
 # What a text does not state: "it is not 12", "6 of the 12", "12 is wrong", "more than 12", "12 or more".
 _NOT_STATED: tuple[Place, ...] = (
