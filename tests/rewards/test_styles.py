@@ -47,7 +47,9 @@ def test_agreement_with_a_human(measured, reward):
 def test_no_attack_pays(styles, measured):
     attacks = [
         case
-        for case in styles.read_styles("fourth", "fifth", "sixth", "seventh", "eighth")
+        for case in styles.read_styles(
+            "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth", "eleventh"
+        )
         if "attack" in case
     ]
     assert len(attacks) >= 180

@@ -47,7 +47,7 @@ _ASKED_AT_END = re.compile(rf"[\])}}>][\s`*]{{0,4}}[?？]{{1,3}}\s{{0,4}}\Z|\){R
 _QUOTED = re.compile(r"[\"“{]|[(=\[,]\s?'")
 # "no ", "should I "
 _ASKED = any_case(
-    r"\b(?:no|possibly|perhaps|maybe|(?:wants?|asks?|told|tells?) (?:me|you|us) to|(?:should|shall|can"
+    r"\b(?:no|(?:wants?|asks?|told|tells?) (?:me|you|us) to|(?:should|shall|can"
     r"|may|must|do) (?:i|we)"
     r"|if [^.\n]{1,60}\b(?:i|we) would|wrong to"
     r"|should (?:one|you|he))\s\Z"

@@ -35,7 +35,7 @@ _NEGATED = any_case(
 )
 # "not at [10, 20, 30, 40]"
 _DENIED_PLACE = any_case(
-    rf"(?:{NEGATION}|\b(?:maybe|perhaps|possibly|might|could be|nothing|nobody|no(?! doubt))\b|不在)"
+    rf"(?:{NEGATION}|\b(?:nothing|nobody|no(?! doubt))\b|不在)"
     r"[^\d\[\](){}<>.,;:\n]{0,24}[\[(<]{1,3}[^\[\](){}<>]{0,80}[\])>]{1,3}"
     r"|\b(?:there(?: is| are|['’]s)(?: no|n['’]t| not)|(?:can|could)(?:not|n?['’]t| not) (?:see|find)"
     r"|no \w{1,16} (?:is |are )?(?:visible|present|found|detected))\b"

@@ -152,7 +152,7 @@ _NOT_SURE = re.compile(
 # "it depends"
 _NEITHER = re.compile(
     r"(?:it is |it's )?either yes or no|neither(?: yes)?(?: nor no)?\W*\Z|it depends|not (?:a )?yes\b"
-    r"|(?:yes|no),? (?:unless|provided|as long as)\b|(?:yes|no) if\b(?! you)|(?:yes|no),? (?:if"
+    r"|(?:yes|no) if\b(?! you)|(?:yes|no),? (?:if"
     r"|when)\b[^.\n]{0,200}\b(?:yes|no)\b"
 )
 
