@@ -25,7 +25,10 @@ from swift_grpo_ext.rewards.reading.words import any_case
 T = TypeVar("T")
 MAX_PROSE = 4_000
 
-_WRONG = r"(?:wrong|incorrect|false|untrue|a mistake|an error|not (?:true|right|correct|the case))"
+_WRONG = (
+    r"(?:wrong|incorrect|false|untrue|a mistake|an error|a lie|silly|foolish|absurd|misleading|nonsense"
+    r"|not (?:true|right|correct|the case))"
+)
 # The start of what may be an answer, in lower case: 5, b, yes, [1, 2], click(1, 2)
 _VALUE = (
     r"[*_\"'“$(\[<{\\]{0,4}(?:\d\w*|[b-hj-z](?![a-z])|a(?=[.,;)]|\Z)|(?:yes|no|one|two|three|four|five|six|seven|eight"
@@ -49,7 +52,8 @@ _PERHAPS = (
 )
 _SUSPENDING = {
     "condition": (
-        r"unless|otherwise|as long as|on condition|only if|assuming|supposing|(?:an)?other (?:world"
+        r"unless|otherwise|used to be|as long as|on condition|only if|assuming|supposing"
+        r"|(?:an)?other (?:world"
         r"|circumstances)"
         r"|different (?:world|circumstances|conditions)|would(?: not)?(?: have|['’]ve)"
         r"|provided (?:that )?(?:the|it|this|that|there|all|we|you|nothing)"
@@ -78,7 +82,10 @@ _SUSPENDING = {
         r" (?:answer|count|choice|option|number|value)s|any (?:number|value|integer|amount|count) (?:from"
         r"|between)"
         r"|somewhere (?:between|around|near)|or (?:its|the) (?:complement|opposite|reverse)"
-        r"|(?:un|not )likely (?:that|to be)|improbabl[ey]|doubtful|a miracle|far-?fetched|absurd|nonsense"
+        r"|(?:un|not )likely (?:that|to be)|(?:might|may|could) (?:fit|work|match|apply|hold|suffice)"
+        r"|is (?:only |just )?(?:one|an) (?:\w{2,10} )?(?:option|possible answer)|some(?:thing| number"
+        r"| value) like|why not|there should (?:be|have been)|improbabl[ey]|doubtful|a miracle|far-?fetched"
+        r"|absurd|nonsense"
     ),
     "example": (
         r"(?:example|sample|template|format|placeholder|demo)(?: [\w']{1,12}){0,3}\s?(?::|(?:is|like)\b|=)"
@@ -93,8 +100,8 @@ _SUSPENDING = {
         r"(?:ha[sd]|have|is|are|was|were) (?:often |sometimes )?(?:been )?(?:said|claimed|rumou?red|alleged"
         r"|believed"
         r"|reputed)|(?:whoever|any(?:one|body)|those|every(?:one|body)) (?:who )?(?:says?|saying|answers?"
-        r"|chooses?|picks?|thinks?|claims?)|(?<!unlike )(?<!to )what (?:one|people|they|others"
-        r"|some) (?:gets?|would|might|says?"
+        r"|chooses?|picks?|thinks?|claims?)|(?<!unlike )(?<!to )what (?:one|you|people|they|others"
+        r"|some) (?:gets?|want|would|might|says?"
         r"|thinks?|expects?)|been suggested|rumou?rs?(?: has it)?|in (?:his|her|their|your"
         r"|others['’]?) (?:opinion"
         r"|view)"
@@ -134,7 +141,8 @@ _SUSPENDING = {
 _SUSPENDED = re.compile(
     rf"\b(?:{'|'.join(_SUSPENDING.values())})(?!\w)"
     r"|\A\W{0,4}(?:suppose|imagine|pretend|e\.g|for (?:example|instance)"
-    r"|(?:had|should|were) (?:it|he|she|they|we|i|you|there|the \w{1,16}))\b|\(or not\)"
+    r"|(?:had|should|were) (?:it|he|she|they|we|i|you|there|the \w{1,16}))\b|\(or not\)|\A\W{0,4}if (?:any"
+    r"|needed|necessary|possible|applicable)\b"
     r"|如果|要是|假如|除非|否则|通常|一般(?:来说|情况下)|听说|据说|かもしれ|たぶん|아마"
 )
 _SOMEBODY = (
@@ -182,6 +190,9 @@ _EMBEDDED = any_case(
     r"|\b(?:such as\b|e\.g\b\.?|for (?:example|instance)\b)"
     r"|不可能是|我?(?:并?不)(?:认为|觉得|相信|同意|确定|敢说)|我(?:很|有点)?怀疑|(?:不能|无法)(?:确认|确定)|没有?人会说"
     r"|(?:错误|不正确的?)(?:的)?答案[:：]|(?:假设|假如|倘若|(?:可能|也许|或许)(?!是?\d))"
+    r"|\b(?:wrong|worst|incorrect|unlikel\w{1,3}|least \w{3,12}) (?:answer|option|choice|action|value"
+    r"|number|box|span|click)s?"
+    r" (?:is|are|was|would be)\b|\b(?:question|task|problem|grader|checker)s? (?:expects?|wants?)\b"
     r"|\b(?:not sure|unsure|uncertain) (?:that|if|whether)\b|\bwho knows\b|\bno idea (?:if|whether)\b"
     r"|\b(?:refuse|unable|not able|impossible) to (?:say|confirm|claim|state|verify|tell)\b"
     r"|(?:(?<=[.!?;\n] )|(?<=\n)|\A)[*_>\"( -]{0,4}(?:(?:perhaps|maybe|possibly|conceivably|allegedly"
@@ -200,14 +211,15 @@ _RETRACTED = any_case(
 )
 # " - scratch that": takes back all that stands before it, in lower case
 _WITHDRAWN = re.compile(
-    r"[\s,.;:!?…。，；！–—-](?:(?:scratch|strike|forget|ignore|disregard) (?:that|it|this|what i|my|the above"
+    r"[(\s,.;:!?…。，；！–—-](?:(?:scratch|strike|forget|ignore|disregard) (?:that|it|this|what i|my"
+    r"|the above"
     r"|all of (?:that|this))\b|never ?mind\b|i (?:retract|withdraw|revoke|take) (?:that|it|this"
     r"|my \w{2,10})\b"
     r"|(?:but )?i (?:was|am|may be|might be|could be|must be) (?:wrong|mistaken)\b|(?:just )?kidding\b"
     r"|(?:but )?i no longer (?:do|think|believe)\b|(?:on|upon) second thoughts?,? (?=i |no\b)|(?=otherwise\b)"
     r"|no,? (?:that|it|this) (?:can(?:not|['’]t| not)|could(?: not|n['’]t)) be(?: (?:right|true|correct|it))?"
     rf"|or (?={_PERHAPS}\b)|(?={_PERHAPS},? (?:the answer is |it(?:['’]s| is) )?{_VALUE}\w*\W{{0,4}}"
-    r"(?:\Z|[.,;!?\n]))|but (?:no|it (?:is|was) not)(?=\W*\Z)"
+    r"(?:\Z|[.,;!?\n]))|but (?:no|it (?:is|was) not)(?=\W*\Z)|i (?:suppose|guess|imagine)(?=\W*\Z)"
     r"|(?:(?:but|and|yet|though|although),? )?(?=i (?:would not|wouldn['’]t|cannot|can['’]t|do not|don['’]t)"
     r" (?:bet|rely|swear|vouch|guarantee|trust|stake)\b)|don['’]t (?:quote|hold) me\b|take (?:it|this"
     r"|that) with\b"

@@ -46,7 +46,7 @@ _DENIED_PLACE = any_case(
 # "[1, 2, 3, 4] or [5, 6, 7, 8]"
 _EITHER = any_case(
     r"[\])>],?\s{0,2}(?:\b(?:or|oder|ou)\b|或者?"
-    r"|还是)[^\[\](){}<>.\d\n]{0,30}[\[(<]{1,3}[^\[\](){}<>]{0,80}[\])>]"
+    r"|还是)(?:[^\[\](){}<>.\d\n]{0,30}[\[(<]{1,3}[^\[\](){}<>]{0,80}[\])>]|\s?(?:none|nothing|nowhere|not)\b)"
 )
 MAX_STATEMENT = 400  # characters of an answer that states an absence; a longer one is not read for it
 

@@ -20,7 +20,8 @@ _CONJUNCTION = any_case(r"^(?:and|和|与|以及|;|,)\s*")
 _FIRST = any_case(r"^(?:(?:there (?:is|are)|i (?:see|found|detect)|the|an?|one)\s+)+")
 # " is located at"
 _LAST = any_case(
-    r"(?:[\s:：=,\-–—>([]+|\b(?:is|are|was|located|found|detected|positioned|at|in|on|with|its|the|of|an?|bounding"
+    r"(?:[\s:：=,\-–—>([]+|\b(?:is|are|was|located|found|detected|positioned|at|in|on|with|its|the|of|an?"
+    r"|bounding"
     r"|box(?:es)?|bbox(?:_2d)?|box_2d|coordinates?|position|location|region|area)|['’]s|是|为|在|位于|的|坐标|位置"
     r"|边界框|检测框)$"
 )

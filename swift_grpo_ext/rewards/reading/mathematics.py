@@ -231,7 +231,8 @@ def denies(text: str, reading: str) -> bool:
     start = max(text.rfind("\\boxed"), 0) if "\\boxed" in text else text.rfind(value)
     before = text[max(0, start - 48) : max(0, start)]
     behind = text[start + len(value) : start + len(value) + 24] if start >= 0 else ""
-    worded = "\\" not in before and before.rstrip()[-1:].isalpha()  # "at most", not ``x \\leq``
+    before = before.rstrip(" $")
+    worded = "\\" not in before and before[-1:].isalpha()  # "at most", not ``x \\leq``
     bound = BOUND.search(before) if worded else None
     return (NEGATED.search(before) or bound or REJECTED.match(behind)) is not None
 

@@ -117,7 +117,7 @@ BOUND = any_case(
     r"(?:\b(?:(?:more|fewer|less|greater|higher|lower|larger|smaller|bigger)(?: [a-z]{2,16})?"
     r" than(?: or equal to)?"
     r"|over|above|under|below"
-    r"|at (?:the )?(?:very )?(?:least|most|minimum)|within|max(?:imum)?\.?|min(?:imum|\.)|up to"
+    r"|at (?:the )?(?:very )?(?:least|most|minimum|best)|within|max(?:imum)?\.?|min(?:imum|\.)|up to"
     r"|upwards of|before|after|prior to|(?:minimum|maximum) of|beyond"
     r"|exceed(?:s|ing)?)"
     r"|[<>≤≥]=?|\\[lg](?:eq?|t)\b|不止|不到|不足|超过|超出|至少|至多|最少|最多|少于|多于|大于"
@@ -131,7 +131,8 @@ _NOT_STATED: tuple[Place, ...] = (
     place(BOUND.pattern),
     place(
         behind=(
-            rf"-?ish\b|{_OF_UNIT}(?:\s?\+(?!\s?[\d(])|\s?[<≤](?!\w)|[\s*]{{0,3}}(?:(?:or|and) (?:something"
+            rf"-?ish\b|{_OF_UNIT}\s(?:at best|tops)\b|{_OF_UNIT}(?:\s?\+(?!\s?[\d(])|\s?[<≤](?!\w)"
+            rf"|[\s*]{{0,3}}(?:(?:or|and) (?:something"
             rf"|whatever|another|other|more|fewer|less"
             rf"|over|above|under"
             r"|below|higher|lower)\b"
@@ -226,7 +227,9 @@ def stated_quantity(text: str, first: Sequence[Place] = (), never: Sequence[Plac
     if not chosen and in_label:
         plain = label
         numbers = in_label
-    if not numbers or (LIST.fullmatch(plain) and _are_guesses([number.value for *_, number in numbers])):
+    colon = plain.rfind(":")  # of a list behind its name
+    listed = [number.value for start, _, number in numbers if start > colon]
+    if not numbers or (LIST.fullmatch(plain, colon + 1) and _are_guesses(listed)):
         return None
     index = chosen[0] if chosen else _chosen(plain, numbers, bool(in_label))
     return None if _is_choice(plain, numbers, index) else numbers[index][2]
@@ -246,8 +249,10 @@ def about(text: str, topic: frozenset[str]) -> str:
 
 
 def _are_guesses(values: list[float]) -> bool:
-    """Whether bare numbers in a row are guesses: they neither repeat one nor count up."""
-    return not {after - before for before, after in pairwise(values)} <= {0, 1}
+    """Whether bare numbers in a row are guesses: they neither repeat one nor count up from 1."""
+    return (len({*values}) > 1 and values[0] > 1) or not {
+        after - before for before, after in pairwise(values)
+    } <= {0, 1}
 
 
 def asked_in(question: str) -> tuple[float, Unit]:

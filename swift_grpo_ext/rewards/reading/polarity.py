@@ -89,7 +89,7 @@ _LEAD = re.compile(
 )
 # "the man is wearing a hat.": one short sentence, as good a yes as its negation is a no
 _PLAIN = re.compile(
-    r"(?!.{0,80}\b(?:answer|question|option)\b)(?:the|an?|it|he|she|they|this|that|these|those|both"
+    r"(?!.{0,80}\b(?:answer|question|option|or)\b)(?:the|an?|it|he|she|they|this|that|these|those|both"
     r"|all|i|we|his|her|its|their|in the"
     r"|on the|you|one|two|three|some|several|many|people)\b['’\w -]{0,40}?"
     r"(?:\b(?:is|are|was|were|has|have|had|does|do|can|could|will|match|matches|wears?|shows?|contains?"
@@ -119,7 +119,8 @@ _OPINION = re.compile(
 _OPPOSED = re.compile(r"(?:not|(so))\W{0,4}\Z")  # "i think not", "i think so"
 # ", or maybe ": between the two words of a hedge
 _JOINT = re.compile(
-    r"(?:[ …,/|;&、(\[*?？]|\.{2,4}|(?:or|and|maybe|perhaps|probably|possibly|y|o|u|et|ou|und|oder)\b"
+    r"(?:[ …,/|;&、(\[*?？\"“”']|\.{2,4}|(?:or|and|also|maybe|perhaps|probably|possibly|y|o|u|et|ou|und"
+    r"|oder)\b"
     r"|または|或者?|还是){0,12}"
 )
 # "no idea", "no image": the word is part of something else

@@ -89,7 +89,9 @@ def _in_prose(text: str) -> list[float] | None:
     meant = [
         pair for pair in pairs if not (is_denied(plain, pair.start()) or REJECTED.match(plain, pair.end()))
     ]
-    if any(_OR.search(plain, one.end(), other.start()) for one, other in pairwise(meant)):
+    if (not pairs and _OR.search(plain)) or any(
+        _OR.search(plain, one.end(), other.start()) for one, other in pairwise(meant)
+    ):
         return None
     paired = [float(time) for pair in meant for time in pair.groups()[::2] if time]
     return (paired if pairs else _seconds(plain)) or None
