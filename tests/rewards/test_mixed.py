@@ -55,6 +55,22 @@ def test_each_kind_is_compared_in_its_way(gold, right, wrong):
     assert answer(f"<think>{right}</think>{wrong}", {"solution": gold}) == 0.0
 
 
+@pytest.mark.parametrize(
+    "sentence",
+    [
+        "Clearly, Toyota.",
+        "After checking everything, I conclude that it is Toyota.",
+        "If you look closely, it is Toyota.",
+        "Toyota is the answer.",
+        "Therefore, Toyota.",
+        "I checked it twice and it is Toyota.",
+    ],
+)
+def test_a_short_sentence_ends_in_its_answer(sentence):
+    assert answer(sentence, {"solution": "Toyota"}) == 1.0
+    assert answer(sentence, {"solution": "Honda"}) == 0.0
+
+
 def test_text_must_be_the_whole_answer():
     assert answer("Paris, London, Rome, Madrid", {"solution": "Rome"}) == 0.0
     assert answer("I do not know whether it is Rome", {"solution": "Rome"}) == 0.0

@@ -10,6 +10,7 @@ from swift_grpo_ext.rewards.reading.doubt import refuses
 from swift_grpo_ext.rewards.reading.json_text import Json, json_values
 from swift_grpo_ext.rewards.reading.numbers import (
     CONCLUDED,
+    LIST,
     Place,
     Quantity,
     about,
@@ -142,6 +143,9 @@ def _counted(text: str, topic: frozenset[str]) -> int | None:
         for total in (numbers[0], numbers[-1]):
             if 2 * total == sum(numbers):
                 return total
+    row = plain.rpartition(":")[2]
+    if LIST.fullmatch(row) and len(set(listed := counts(row))) > 1 and listed[0] > 1:
+        return None  # 4, 5, 6: nobody counts from there
     places: tuple[Place, ...] = (CONCLUDED, *_TOTALS)
     if topic and not labels(plain):
         source = about(_NO.sub("0 ", source), topic) or source

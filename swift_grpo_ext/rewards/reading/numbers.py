@@ -249,10 +249,8 @@ def about(text: str, topic: frozenset[str]) -> str:
 
 
 def _are_guesses(values: list[float]) -> bool:
-    """Whether bare numbers in a row are guesses: they neither repeat one nor count up from 1."""
-    return (len({*values}) > 1 and values[0] > 1) or not {
-        after - before for before, after in pairwise(values)
-    } <= {0, 1}
+    """Whether bare numbers in a row are guesses: they neither repeat one nor count up."""
+    return not {after - before for before, after in pairwise(values)} <= {0, 1}
 
 
 def asked_in(question: str) -> tuple[float, Unit]:

@@ -25,8 +25,8 @@ ANSWERS = {
     "ext_temporal_iou": ("from 12 s to 20 s", {"solution": [12, 20]}),
     "ext_click": ("click(260, 530)", {"solution": {"action": "click", "bbox": [200, 500, 320, 560]}}),
 }
-# Nobody says "it is yes".
-UNSAID = {"ext_yes_no"}
+# Nobody says "it is yes"; and text must be the whole answer, or end a short sentence.
+UNSAID = {"ext_yes_no", "ext_answer"}
 
 
 @pytest.mark.parametrize("name", ANSWERS)
