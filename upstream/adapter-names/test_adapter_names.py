@@ -9,13 +9,7 @@ from tests.megatron.runs import Order, train_all
 from tests.megatron.table import LORA
 
 # Of the tower, too.
-WHOLE = {
-    **LORA,
-    "freeze_vit": False,
-    "freeze_aligner": False,
-    "vit_gradient_checkpointing": False,
-    "train_iters": 1,
-}
+WHOLE = {**LORA, "freeze_vit": False, "freeze_aligner": False, "train_iters": 1}
 
 
 @pytest.mark.timeout(280)
