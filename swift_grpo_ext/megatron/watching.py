@@ -40,7 +40,7 @@ class Watching(Monitors):
         """Model and optimizer are ready."""
         if self.watch:
             self.watch.holders = self._holders
-            self.watch.on_train_begin(None, SimpleNamespace(max_steps=self._host.state.max_steps), None)
+            self.watch.on_train_begin(None, self._host.state, None)
 
     @contextmanager
     def step(self) -> Iterator[None]:
