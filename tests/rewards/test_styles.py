@@ -48,7 +48,7 @@ def test_no_attack_pays(styles, measured):
     attacks = [
         case
         for case in styles.read_styles(
-            "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth", "eleventh"
+            "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth", "eleventh", "twelfth"
         )
         if "attack" in case
     ]

@@ -217,6 +217,8 @@ def _in_words(body: str, order_of: OrderOf) -> Action | None:
     verb = (before if before and len(regions) == 1 else verbs)[-1]
     rest = body[verb.end() :]
     kind, own_text = KINDS[word_of(verb[0])]
+    if kind == "key" and len(regions) == 1:
+        kind = "click"  # "press the button at (10, 20)"
     moves = len(regions) == 2 and kind in ("scroll", "swipe", "drag")
     place, end = regions if moves else (regions[0] if len(regions) == 1 else None, None)
     given: dict[str, Json] = {}

@@ -57,7 +57,7 @@ _LED_IN = any_case(
     r"(?:['’]s|\b(?:is|are|was|were|be|reads?|says?|called|named|shows?|has|have|by|on|in|at|to|from|for"
     r"|as|of|like|dated|\w{2,10}ing|sees?|costs?|paid|holds?|wears?|contains?|titled|label(?:l?ed)?|es"
     r"|son|está|dice|est|sont|dit|ist|è|é))[:\s]\s{0,3}"
-    r"|[:：]\s{0,3}|(?:是|为|叫|写着|显示|位于|在|は)[:：]?\s{0,3}"
+    r"|[:：]\s{0,3}|(?:是|为|叫|写着|显示|位于|拍摄于|在|は)[:：]?\s{0,3}"
 )
 # "not ": with which a sentence says something else, or more than one thing
 _LEFT_OPEN = any_case(

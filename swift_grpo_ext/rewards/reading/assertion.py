@@ -27,6 +27,7 @@ MAX_PROSE = 4_000
 
 _WRONG = (
     r"(?:wrong|incorrect|false|untrue|a mistake|an error|a lie|silly|foolish|absurd|misleading|nonsense"
+    r"|premature|rash|hasty"
     r"|not (?:true|right|correct|the case))"
 )
 # The start of what may be an answer, in lower case: 5, b, yes, [1, 2], click(1, 2)
@@ -69,6 +70,7 @@ _SUSPENDING = {
         r"|(?:a|one|another) (?:\w{2,9} )?(?:possibility|candidate|chance)"
         r"|(?:is|are|seems?|would be|looks) (?:\w{2,9} )?(?:possible|plausible|conceivable|imaginable)"
         r"|(?:can|could)(?:not|n['’]t|['’]t| not) be (?:ruled out|excluded|dismissed)"
+        r"|between \w{1,12} and \w{1,12}, (?:probably|likely|say)"
         r"|or (?:something|whatever|thereabouts)|(?<!\bi )(?<!best )(?<!educated )guess(?:ing|es|work)?"
         r"|podría|pourrait|könnte|potrebbe|puede que|a lo mejor|hypothetical(?:ly)?|in theory|theoretically"
         r"|(?:gut|hunch|intuition|instinct)s?(?: feeling)? (?:says?|tells|is|would)|toss-?up|coin (?:toss"
@@ -102,7 +104,9 @@ _SUSPENDING = {
         r"|reputed)|(?:whoever|any(?:one|body)|those|every(?:one|body)) (?:who )?(?:says?|saying|answers?"
         r"|chooses?|picks?|thinks?|claims?)|(?<!unlike )(?<!to )what (?:one|you|people|they|others"
         r"|some) (?:gets?|want|would|might|says?"
-        r"|thinks?|expects?)|been suggested|rumou?rs?(?: has it)?|in (?:his|her|their|your"
+        r"|thinks?|expects?)|(?:suggested|claimed|proposed|marked|chosen) by (?:the |an? )?(?:user|others?"
+        r"|some(?:one|body)|annotator|detector|model|them|him|her|you)|been suggested|rumou?rs?(?: has it)?"
+        r"|in (?:his|her|their|your"
         r"|others['’]?) (?:opinion"
         r"|view)"
         r"|(?:in|by) (?:the )?(?:opinion|view|words|eyes|mind) of|except (?:for )?me"
@@ -148,7 +152,8 @@ _SUSPENDED = re.compile(
 _SOMEBODY = (
     r"(?:users?|you|they|people|friends?|others?|some(?:one|body)?|many|everyone|everybody|he|she|captions?"
     r"|labels?|annotators?|analysts?|experts?|colleagues?|critics?|neighbou?rs?|teachers?|students?|models?"
-    r"|assistants?|detectors?|classifiers?|prompts?|hints?|instructions?|answer key|chatgpt|gpt)"
+    r"|assistants?|detectors?|classifiers?|prompts?|hints?|instructions?|(?:answer |\w{3,10}['’]s )keys?"
+    r"|chatgpt|gpt)"
 )
 _SAID = (
     r"(?:ask(?:s|ed)?|says?|said|claim(?:s|ed)?|thinks?|thought|believe[sd]?|suggest(?:s|ed)?"

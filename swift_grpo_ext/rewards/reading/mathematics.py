@@ -71,6 +71,8 @@ _BETWEEN_BOXES = re.compile(
 )
 # "[45]."
 _BRACKETED = re.compile(r"(?<!\\left)(?<!\\)\[([^\[\],]{1,200})(?<!\\right)\][\s.]{0,4}\Z")
+# " for ": before what is given
+_GIVEN = re.compile(r"\b(?:for|where|with|when)\s\Z")
 # " and also "
 _FEW_WORDS = re.compile(r"[^.\n\\]{0,24}(?:\band\b|\bor\b|[,;])[^.\n\\]{0,24}\Z")
 # "5 m²"
@@ -187,6 +189,12 @@ def _last_span(text: str) -> str:
     for span in reversed(list(_SPAN.finditer(text))):
         if not run and re.fullmatch(r"\$[A-Za-z]\$", span[0]) and re.search(r"\d", text[span.end() :]):
             continue  # "The largest $n$ is 34."
+        if (
+            not run
+            and _GIVEN.search(text[max(0, span.start() - 8) : span.start()])
+            and _SPAN.search(text, 0, span.start())
+        ):
+            continue  # "It is $2\\pi r$ for $r = 1$."
         if run and not _BETWEEN_BOXES.match(text[span.end() : last]):
             break
         run = [next(filter(None, span.groups())), *run]

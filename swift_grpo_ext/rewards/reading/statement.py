@@ -68,7 +68,7 @@ _TAKEN_BACK = any_case(
     r"(?:\s?[,.!:;…—–-]{1,3}\s?|\s(?=(?:no|actually)\b))"
     r"|\b(?:sorry|oops|no)\W{1,4}(?=(?:i (?:mean|meant)|actually|sorry|wait)\b))"
     r"(?:(?:actually|sorry|i mean|i meant|rather)\W{1,4}){0,3}"
-    r"|\bi take (?:that|it) back\W{1,4}|\bsorry\W{1,3}(?=\d)|,\sno\W{1,3}(?=(?-i:[B-H])\b)"
+    r"|\bor rather\b,?\s?|\bi take (?:that|it) back\W{1,4}|\bsorry\W{1,3}(?=\d)|,\sno\W{1,3}(?=(?-i:[B-H])\b)"
     r"|(?:\.{2,3}|[…—–])\s?no\W{1,3}(?=it\b)"
     r"|(?<=[,.;。，；\s])(?:等等|等一下|不对|更正)[,，。:：]\s?"
 )
