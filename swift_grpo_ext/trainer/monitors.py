@@ -146,7 +146,8 @@ class Monitors:
 
     @watches("report")
     def _report(self) -> None:
-        if self._host.accelerator.is_main_process and not disabled("callbacks.report"):
+        trained = self._host.state.global_step
+        if trained and self._host.accelerator.is_main_process and not disabled("callbacks.report"):
             from swift_grpo_ext.watch.report import report_at_end  # loads what draws
 
             report_at_end(self._host.args.output_dir)

@@ -121,7 +121,7 @@ def test_a_signal_before_the_first_step_ends_with_nothing_trained(
 
     monkeypatch.setattr(HostGRPOTrainer, "prediction_step", signalled)
     evaluated = {"val_dataset": rows, "eval_strategy": "steps", "eval_on_start": True}
-    with pytest.raises(SystemExit) as ended:
+    with told() as messages, pytest.raises(SystemExit) as ended:
         figures(tiny_qwen, digits.train, tmp_path, **RUN, **evaluated, per_device_eval_batch_size=2)
     assert ended.value.code == 128 + signal.SIGINT
     assert answered == [0], "the rest of the evaluation is left"
@@ -133,6 +133,7 @@ def test_a_signal_before_the_first_step_ends_with_nothing_trained(
     said = capsys.readouterr().err
     assert "the run ended before its first step: nothing to save" in said
     assert "--resume_from_checkpoint" not in said
+    assert not [message for message in messages if "[report]" in message]
 
 
 def test_a_signal_in_the_last_step_ends_a_run_that_is_done(tiny_qwen, digits, tmp_path, monkeypatch):
