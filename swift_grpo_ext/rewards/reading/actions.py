@@ -208,7 +208,7 @@ def _direction(kind: str, given: Mapping[str, Any]) -> str:
 def _in_words(body: str, order_of: OrderOf) -> Action | None:
     """``CLICK <point>[[1, 2]]</point>``, ``TYPE [hello]``, ``scroll down``, a bare place."""
     regions = [replace(region, label="") for region in stated_regions(body, "both", order_of)]
-    named = list(_VERB.finditer(body))
+    named = [verb for verb in _VERB.finditer(body) if word_of(verb[0].casefold()) in KINDS]
     verbs = [verb for verb in named if not _is_denied(body, verb.start())]
     if not verbs:
         return Action("click", regions[0]) if len(regions) == 1 and not named else None
@@ -216,7 +216,7 @@ def _in_words(body: str, order_of: OrderOf) -> Action | None:
     before = [verb for verb in verbs if number and verb.start() < number.start()]
     verb = (before if before and len(regions) == 1 else verbs)[-1]
     rest = body[verb.end() :]
-    kind, own_text = KINDS[word_of(verb[0])]
+    kind, own_text = KINDS[word_of(verb[0].casefold())]
     if kind == "key" and len(regions) == 1:
         kind = "click"  # "press the button at (10, 20)"
     moves = len(regions) == 2 and kind in ("scroll", "swipe", "drag")

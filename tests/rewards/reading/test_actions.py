@@ -6,6 +6,7 @@ import pytest
 
 from swift_grpo_ext.rewards.click import click
 from swift_grpo_ext.rewards.gold.columns import gold_completion
+from swift_grpo_ext.rewards.reading import actions
 
 SIZES = [{"original": [1000, 1000], "resized": [1000, 1000]}]
 
@@ -203,3 +204,8 @@ def test_golds_over_several_columns():
 def test_waiting_counts_by_its_seconds():
     gold = row({"action": "wait", "time": 10})
     assert click('{"action": "wait", "time": 5}', gold) == 0.5
+
+
+@pytest.mark.parametrize("text", ["kEy 5", "cLick (10, 20)", "sw\u0131pe up", "\u212aey enter"])
+def test_a_verb_in_odd_letters_raises_nothing(text):
+    actions.parse_action(text)
