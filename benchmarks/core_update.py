@@ -198,7 +198,7 @@ def our_update(model: Any, batch: Batch, beta: float, backend: str, cache: Featu
 
     cache.encode(images, missing, encode)
     rows = read_rows(inputs["attention_mask"], mask)
-    shown = image_numbers([(images, inputs["input_ids"] == IMAGE_TOKEN)], inputs["input_ids"])
+    shown = image_numbers([images], inputs["input_ids"])
     groups = find_groups(inputs["input_ids"], rows, shown)
     pack = build_pack(
         groups, inputs["attention_mask"], mask, interface.pack_form(model.config.get_text_config(), backend)

@@ -205,12 +205,12 @@ class Bench:
         inputs, mask = self.collated(self.rows)
         placeholders = inputs["input_ids"] == IMAGE_TOKEN
         images = assign(placeholders, inputs.pop("pixel_values"), inputs.pop("image_grid_thw"))
-        shown = image_numbers([(images, placeholders)], inputs["input_ids"], inputs["position_ids"])
+        shown = image_numbers([images], inputs["input_ids"], inputs["position_ids"])
         rows = read_rows(inputs["attention_mask"], mask)
         groups = find_groups(inputs["input_ids"], rows, shown, inputs["position_ids"])
         form = interface.pack_form(self.model.config.get_text_config(), "sdpa")
         pack = build_pack(groups, inputs["attention_mask"], mask, form, worth=worth)
-        return pack, inputs, images, images_in_order(images, pack, placeholders)
+        return pack, inputs, images, images_in_order(images, pack)
 
     def by_pack(self, worth: int) -> Tensor:
         """The same of one pack; an image goes through the tower once."""

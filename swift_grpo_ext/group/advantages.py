@@ -118,8 +118,7 @@ def scored_completions(
     has_score = ~values.isnan()
     if values.shape[1] == 0:  # pure distillation: no reward function, the teacher's signal comes later
         return torch.ones(values.shape[0], dtype=torch.bool)
-    index = torch.unique(group.cpu(), return_inverse=True)[1]
-    applies = torch.stack([_total(index, column.double()) > 0 for column in has_score.T], dim=1)
+    applies = torch.stack([Segments.of(group, column).count > 0 for column in has_score.T], dim=1)
     return applies.any(dim=1) & (has_score | ~applies).all(dim=1)
 
 

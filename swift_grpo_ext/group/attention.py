@@ -12,7 +12,7 @@ window, and where the tokens of an image see each other (`Visibility`):
 from collections.abc import Callable, Sequence
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
@@ -20,7 +20,7 @@ from swift_grpo_ext.errors import RefusedError
 from swift_grpo_ext.group.attention_gpu import flex, varlen
 from swift_grpo_ext.group.layout import (
     CAUSAL,
-    Family,
+    Batches,
     PackLayout,
     Visibility,
     family_mask,
@@ -54,58 +54,52 @@ def sdpa(
     visibility: Visibility,
 ) -> Float[Tensor, "1 heads tokens value_dim"]:
     """SDPA of the nodes under each path, as a batch over the path's keys (copied) and their own ones."""
-    families = layout.families()
-    order = layout.once(("by family", query.device), lambda: _by_family(layout, query.device))
-    if order is not None:
-        query, key, value = (tensor.index_select(2, order[0]) for tensor in (query, key, value))
-    sizes = [sum(family.lengths) for family in families]
-    queries, keys, values = (tensor.split(sizes, 2) for tensor in (query, key, value))
+    device = query.device
+    batches = layout.once(("families", device), lambda: Batches.of(layout.nodes, layout.families(), device))
+    queries, keys, values = (batches.split(tensor, 2) for tensor in (query, key, value))
     done = []
-    for family, *own in zip(families, queries, keys, values, strict=True):
-        above = [_above(family, parts, visibility) for parts in (keys, values)]
+    for family, *own in zip(batches.numbers, queries, keys, values, strict=True):
+        parent = layout.nodes[family[0]].parent
+        above = [_path(layout, batches, parent, parts, visibility.window) for parts in (keys, values)]
         done.append(_attend_family(own, above, family, layout, scale, visibility))
-    out = torch.cat(done, 2)
-    return out if order is None else out.index_select(2, order[1])
+    return batches.join(done, 2)
 
 
-def _by_family(
-    layout: PackLayout, device: torch.device
-) -> tuple[Int[Tensor, " tokens"], Int[Tensor, " tokens"]] | None:
-    """The order in which siblings lie side by side, and the way back; None where they do already."""
-    numbers = [number for family in layout.families() for number in family.children]
-    if numbers == sorted(numbers):
-        return None
-    order = torch.cat([torch.arange(layout.nodes[at].start, layout.nodes[at].stop) for at in numbers])
-    return order.to(device), order.argsort().to(device)
-
-
-def _above(
-    family: Family, parts: Sequence[Float[Tensor, "1 kv_heads _ dim"]], visibility: Visibility
+def _path(
+    layout: PackLayout,
+    batches: Batches,
+    number: int,
+    parts: Sequence[Float[Tensor, "1 kv_heads _ _ dim"]],
+    window: int | None,
 ) -> Float[Tensor, "1 kv_heads above dim"] | None:
-    """Keys, or values, of the path of a family, out of those of each family; None where it is empty."""
-    runs = []
-    for run in family.path:
-        part = parts[run.family]
-        whole = part.shape[2] == run.length  # where no view is needed, its backward is not either
-        runs.append(part if whole else part.narrow(2, run.begin, run.length))
+    """Keys, or values, from the first node down to this, out of those of all batches; None for -1."""
+    runs: list[Float[Tensor, "1 kv_heads _ dim"]] = []
+    while number >= 0:
+        node = layout.nodes[number]
+        batch, row = batches.seats[number]
+        rows = parts[batch]
+        part = rows.flatten(2, 3)
+        whole = part.shape[2] == node.length  # where no view is needed, its backward is not either
+        runs.insert(0, part if whole else part.narrow(2, row * rows.shape[3], node.length))
+        number = node.parent
     if not runs:
         return None
     path = runs[0] if len(runs) == 1 else torch.cat(runs, 2)
-    if visibility.window is None:
+    if window is None:
         return path
-    return path[:, :, path.shape[2] - min(path.shape[2], visibility.window - 1) :]
+    return path[:, :, path.shape[2] - min(path.shape[2], window - 1) :]
 
 
 def _attend_family(
-    own: Sequence[Float[Tensor, "1 _ own _"]],
+    own: Sequence[Float[Tensor, "1 _ rows length _"]],
     above: Sequence[Float[Tensor, "1 kv_heads above _"] | None],
-    family: Family,
+    family: list[int],
     layout: PackLayout,
     scale: float | None,
     visibility: Visibility,
-) -> Float[Tensor, "1 heads own value_dim"]:
+) -> Float[Tensor, "1 heads rows length value_dim"]:
     """Attention of one family: ``own`` queries, keys and values of its nodes, keys and values ``above``."""
-    query, *keys_values = (layout.to_rows(part, family.lengths, 2)[0].transpose(0, 1) for part in own)
+    query, *keys_values = (part[0].transpose(0, 1) for part in own)
     keys, values = (
         mine if path is None else torch.cat([path.expand(len(mine), -1, -1, -1), mine], 2)
         for path, mine in zip(above, keys_values, strict=True)
@@ -121,10 +115,9 @@ def _attend_family(
         grouped = query.shape[1] != keys.shape[1]
         out = scaled_dot_product_attention(query, keys, values, bias, scale=scale, enable_gqa=grouped)
     else:
-        out = _grouped_sdpa(
-            query, keys, values, scale, family_mask(layout, family, seen, visibility, query.device)
-        )
-    return layout.to_pack(out.transpose(0, 1)[None], family.lengths, 2)
+        mask = family_mask(layout, family, seen, visibility, query.device)
+        out = _grouped_sdpa(query, keys, values, scale, mask)
+    return out.transpose(0, 1)[None]
 
 
 def _grouped_sdpa(

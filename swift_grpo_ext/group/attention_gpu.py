@@ -86,21 +86,11 @@ def varlen(
     visibility: Visibility,
 ) -> Float[Tensor, "1 heads tokens value_dim"]:
     """One variable-length call, with causal masks and windows: a sequence for each node."""
-    index, *sequences = layout.once(("varlen", query.device), lambda: _sequences(layout, query.device))
+    index, *sequences = layout.sequences(query.device)
     queries = query[0].transpose(0, 1).contiguous()
     keys, values = (RepeatRows.apply(part[0].transpose(0, 1), index) for part in (key, value))
     out = varlen_kernel()(queries, keys, values, *sequences, scale, visibility.window)
     return out.transpose(0, 1)[None]
-
-
-def _sequences(
-    layout: PackLayout, device: torch.device
-) -> tuple[Int[Tensor, " rows"], Int32[Tensor, " starts"], Int32[Tensor, " starts"], int, int]:
-    """Key rows in the order of the sequences, cumulative lengths of queries and of keys, longest of each."""
-    rows, sizes = layout.key_rows()
-    queries, keys = zip(*sizes, strict=True)
-    starts = [torch.tensor([0, *lengths]).cumsum(0).int().to(device) for lengths in (queries, keys)]
-    return rows.to(device), starts[0], starts[1], max(queries), max(keys)
 
 
 class RepeatRows(torch.autograd.Function):

@@ -11,7 +11,7 @@ from transformers.modeling_outputs import CausalLMOutput
 from swift_grpo_ext.group.interface import pack_mask
 from swift_grpo_ext.group.logps import TokenQuery, scores_for_logits
 from swift_grpo_ext.group.media import ModelInputs
-from swift_grpo_ext.group.shared_prefix import CannotPackError, Pack
+from swift_grpo_ext.group.shared_prefix import CannotPackError, Pack, check_names
 
 # Inputs with a value for each token, gathered; those that only describe padding or packing, left out.
 TYPE_INPUTS = ("token_type_ids", "mm_token_type_ids")
@@ -34,8 +34,7 @@ def pack_inputs(inputs: ModelInputs, pack: Pack, media: ModelInputs) -> dict[str
         CannotPackError: An input has another name than those that packs are made of.
     """
     options = options_of(inputs)
-    if unknown := set(inputs) - {*TOKEN_INPUTS, *ROW_INPUTS, *options, *media}:
-        raise CannotPackError(f"model inputs {', '.join(sorted(unknown))}")
+    check_names(inputs, [*TOKEN_INPUTS, *ROW_INPUTS, *options, *media])
     # ms-swift's GLM-4.5V hands over types of the image's tokens alone, which the model does not look at.
     other = {name for name in TYPE_INPUTS if name in inputs and inputs[name].shape[-1] != pack.seq}
     packed = {name: pack.gather(inputs[name]) for name in TOKEN_INPUTS if name in {*inputs} - other}

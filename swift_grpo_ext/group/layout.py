@@ -4,18 +4,18 @@ A token sees its own node up to itself, and the nodes above it. Windows are meas
 the first token of a completion stands right behind the last one of its prompt, wherever it lies in the pack.
 """
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate
+from functools import cached_property
 from typing import Any, Literal, TypeVar, no_type_check
 
 import torch
-from jaxtyping import Bool, Int, Shaped
+from jaxtyping import Bool, Int, Int32, Shaped
 from torch import Tensor
 from torch.nn.functional import pad
 from torch.nn.utils.rnn import pad_sequence
 
-from swift_grpo_ext.group.tree import Node
+from swift_grpo_ext.group.tree import Node, by_key, paths
 
 
 @dataclass(frozen=True)
@@ -43,21 +43,56 @@ class PackForm:
 
 
 @dataclass(frozen=True)
-class Run:
-    """A node among the tokens of its family."""
+class Batches:
+    """All nodes of a pack, some at a time, as rows of one length: padding repeats a row's first token."""
 
-    family: int  # number of the family
-    begin: int  # tokens of the family before it
-    length: int  # its own
+    numbers: list[list[int]]  # of the nodes of each batch
+    index: Int[Tensor, " places"]  # place in the pack of each token, batch by batch, row by row
+    real: list[Bool[Tensor, "_ _"]]  # of each batch, ``(rows, length)``, False where that is padding
+    back: Int[Tensor, " tokens"]  # where each token of the pack stands among these
+    in_order: bool  # the batches, end to end, are the pack itself
 
+    @classmethod
+    def of(
+        cls, nodes: Sequence[Node], numbers: list[list[int]], device: torch.device, end_to_end: bool = False
+    ) -> "Batches":
+        """Of nodes, by their ``numbers`` in each batch; ``end_to_end`` without padding, in a single row."""
+        index = []
+        real = []
+        for of_batch in numbers:
+            runs = [torch.arange(nodes[number].start, nodes[number].stop) for number in of_batch]
+            rows = pad_sequence(runs, batch_first=True, padding_value=-1)
+            if end_to_end:
+                rows = rows[rows >= 0][None]
+            inside = rows >= 0
+            index.append(rows.where(inside, rows[:, :1]).flatten())
+            real.append(inside)
+        places = torch.cat(index)
+        tokens = torch.cat([inside.flatten() for inside in real]).nonzero()[:, 0]
+        back = tokens[places[tokens].argsort()]
+        in_order = torch.equal(back, torch.arange(len(places)))
+        on_device = [inside.to(device) for inside in real]
+        return cls(numbers, places.to(device), on_device, back.to(device), in_order)
 
-@dataclass(frozen=True)
-class Family:
-    """Nodes that continue one path: a prompt's completions, say. Attention takes them as a batch."""
+    @cached_property
+    def seats(self) -> dict[int, tuple[int, int]]:
+        """Batch and row of each node."""
+        return {
+            number: (batch, row)
+            for batch, of_batch in enumerate(self.numbers)
+            for row, number in enumerate(of_batch)
+        }
 
-    children: tuple[int, ...]  # their numbers; one where nothing is above
-    lengths: tuple[int, ...]  # tokens of each
-    path: tuple[Run, ...]  # of the nodes above them, from the first one down
+    def split(self, packed: Shaped[Tensor, "..."], dim: int) -> Sequence[Shaped[Tensor, "..."]]:
+        """Batches ``(..., rows, length, ...)`` of a tensor that is of the pack along ``dim``."""
+        whole = packed if self.in_order else packed.index_select(dim, self.index)
+        parts = whole.split([inside.numel() for inside in self.real], dim)
+        return [part.unflatten(dim, inside.shape) for part, inside in zip(parts, self.real, strict=True)]
+
+    def join(self, batches: Sequence[Shaped[Tensor, "..."]], dim: int) -> Shaped[Tensor, "..."]:
+        """The way back."""
+        whole = torch.cat([batch.flatten(dim, dim + 1) for batch in batches], dim)
+        return whole if self.in_order else whole.index_select(dim, self.back)
 
 
 @dataclass(frozen=True)
@@ -76,37 +111,14 @@ class PackLayout:
         """T, the tokens of the pack."""
         return self.nodes[-1].stop
 
-    def path(self, number: int) -> list[int]:
-        """Numbers of the nodes from the first one down to this; none for -1."""
-        above: list[int] = []
-        while number >= 0:
-            above.append(number)
-            number = self.nodes[number].parent
-        return above[::-1]
+    def families(self) -> list[list[int]]:
+        """Numbers of the nodes by what is above them; a family comes after those above it."""
+        # What begins a row continues nothing: it is by itself.
+        return by_key({n: node.parent if node.parent >= 0 else ~n for n, node in enumerate(self.nodes)})
 
-    def tokens_of_path(self, number: int) -> Int[Tensor, " path"]:
-        """Places of the tokens of these nodes, in the order of a row."""
-        runs = [torch.arange(self.nodes[at].start, self.nodes[at].stop) for at in self.path(number)]
-        return torch.cat([torch.arange(0), *runs])
-
-    def families(self) -> tuple[Family, ...]:
-        """All nodes by what is above them; a family comes after those above it."""
-        return self.once("families", self._families)
-
-    def _families(self) -> tuple[Family, ...]:
-        siblings: dict[tuple[int, int], list[int]] = {}
-        for number, node in enumerate(self.nodes):
-            root = number if node.parent < 0 else -1  # a family by itself: roots continue nothing
-            siblings.setdefault((node.parent, root), []).append(number)
-        families: list[Family] = []
-        paths: dict[int, tuple[Run, ...]] = {-1: ()}  # down to each node, itself included
-        for (parent, _), children in siblings.items():
-            lengths = tuple(self.nodes[child].length for child in children)
-            begins = accumulate(lengths, initial=0)
-            for child, begin, length in zip(children, begins, lengths, strict=False):
-                paths[child] = (*paths[parent], Run(len(families), begin, length))
-            families.append(Family(tuple(children), lengths, paths[parent]))
-        return tuple(families)
+    def levels(self) -> list[list[int]]:
+        """Numbers of the nodes by how many are above them."""
+        return by_key({number: node.level for number, node in enumerate(self.nodes)})
 
     def mask_function(self, visibility: Visibility, device: torch.device | str = "cpu") -> MaskFunction:
         """Whether the token at one place of the pack looks at that at another, as FlexAttention asks."""
@@ -143,11 +155,24 @@ class PackLayout:
                 ends[parent] = max(ends[parent], ends[number])
         return torch.tensor(ends).repeat_interleave(torch.tensor([node.length for node in self.nodes]))
 
-    def key_rows(self) -> tuple[Int[Tensor, " rows"], list[tuple[int, int]]]:
-        """Places of the keys that each node sees, node by node; and of each its queries and its keys."""
-        paths = [self.tokens_of_path(number) for number in range(len(self.nodes))]
-        sizes = [(node.length, len(path)) for node, path in zip(self.nodes, paths, strict=True)]
-        return torch.cat(paths), sizes
+    def sequences(
+        self, device: torch.device
+    ) -> tuple[Int[Tensor, " rows"], Int32[Tensor, " bounds"], Int32[Tensor, " bounds"], int, int]:
+        """The nodes as kernels for sequences of any length take them: each behind its path.
+
+        Places of the keys, sequence by sequence; where the queries and where the keys of each begin and end;
+        and the most queries and keys of one.
+        """
+
+        def make() -> Any:
+            keys = paths(self.nodes)
+            sizes = torch.tensor(
+                [(node.length, len(path)) for node, path in zip(self.nodes, keys, strict=True)]
+            )
+            queries, seen = pad(sizes.cumsum(0), (0, 0, 1, 0)).int().T.contiguous().to(device)
+            return torch.cat(keys).to(device), queries, seen, *sizes.amax(0).tolist()
+
+        return self.once(("sequences", device), make)
 
     def block_numbers(self) -> Int[Tensor, " tokens"]:
         """Number of the run of image tokens that each token belongs to; -1 if to none."""
@@ -161,40 +186,6 @@ class PackLayout:
         longest = max(node.first + node.length for node in self.nodes)
         blocks = bool(self.blocks) and (self.form.image_blocks == "all" or window is not None)
         return Visibility(None if window is None or window >= longest else window, blocks)
-
-    def to_rows(
-        self, packed: Shaped[Tensor, "..."], lengths: tuple[int, ...], dim: int
-    ) -> Shaped[Tensor, "..."]:
-        """Runs of these lengths, one after another along ``dim``, as ``(runs, longest)``."""
-        index = self._ragged(lengths, packed.device)
-        padded = packed if index is None else packed.index_select(dim, index[0])
-        return padded.unflatten(dim, (len(lengths), -1))
-
-    def to_pack(
-        self, rows: Shaped[Tensor, "..."], lengths: tuple[int, ...], dim: int
-    ) -> Shaped[Tensor, "..."]:
-        """The way back, of ``(..., runs, longest, ...)`` from ``dim`` on."""
-        index = self._ragged(lengths, rows.device)
-        flat = rows.flatten(dim, dim + 1)
-        return flat if index is None else flat.index_select(dim, index[1])
-
-    def _ragged(
-        self, lengths: tuple[int, ...], device: torch.device
-    ) -> tuple[Int[Tensor, " padded"], Int[Tensor, " real"]] | None:
-        """Index from packed to padded runs, where nobody looks at the padding, and back."""
-        width = max(lengths)
-        if min(lengths) == width:
-            return None
-
-        def make() -> tuple[Int[Tensor, " padded"], Int[Tensor, " real"]]:
-            sizes = torch.tensor(lengths)
-            columns = torch.arange(width)
-            starts = sizes.cumsum(0) - sizes
-            padded = (starts[:, None] + columns).clamp(max=sum(lengths) - 1)
-            real = (columns < sizes[:, None]).flatten().nonzero()[:, 0]
-            return padded.flatten().to(device), real.to(device)
-
-        return self.once((lengths, device), make)
 
     def once(self, key: Hashable, make: Callable[[], Made]) -> Made:
         """``make()``, kept under ``key``."""
@@ -233,23 +224,21 @@ def visible(
 
 
 def family_mask(
-    layout: PackLayout, family: Family, above: int, visibility: Visibility, device: torch.device
-) -> Bool[Tensor, "runs_or_1 1 width above_and_width"]:
-    """Mask of a family's padded nodes over the last tokens ``above`` them that they see, and themselves."""
+    layout: PackLayout, family: list[int], above: int, visibility: Visibility, device: torch.device
+) -> Bool[Tensor, "rows_or_1 1 length above_and_length"]:
+    """Mask of a family as a batch over the last tokens ``above`` it that it sees, and itself."""
 
-    def make() -> Bool[Tensor, "runs_or_1 1 width above_and_width"]:
-        children = [layout.nodes[number] for number in family.children]
-        width = max(family.lengths)
-        ahead = (torch.arange(width) + above)[:, None] - torch.arange(above + width)
-        found = (ahead >= 0)[None]
-        numbers = [layout.block_numbers()[child.start : child.stop] for child in children]
-        if visibility.blocks and bool((torch.cat(numbers) >= 0).any()):
-            runs = pad_sequence(numbers, batch_first=True, padding_value=-1)
-            # An image lies in one node: none of those above is seen for that.
-            of_keys = pad(runs, (above, 0), value=-1)[:, None]
-            found = found | (runs[..., None] == of_keys) & (of_keys >= 0)
-        if visibility.window is not None:
-            found = found & (ahead < visibility.window)
-        return found[:, None].to(device)
+    def make() -> Bool[Tensor, "rows_or_1 1 length above_and_length"]:
+        # Without images all see what the longest does: nothing before the padding looks at it.
+        longest = max(family, key=lambda number: layout.nodes[number].length)
+        batch = Batches.of(layout.nodes, [family if visibility.blocks else [longest]], torch.device("cpu"))
+        (inside,) = batch.real
+        own = batch.index.view_as(inside)
+        first = layout.nodes[longest].first
+        path = paths(layout.nodes)[longest][first - above : first]
+        keys = torch.cat([path.expand(len(own), -1), own], 1)
+        real = pad(inside, (above, 0), value=True)
+        seen = layout.mask_function(visibility)(0, 0, own[..., None], keys[:, None]) & real[:, None]
+        return seen[:, None].to(device)
 
-    return layout.once(("family", family.children[0], visibility, device), make)
+    return layout.once(("family", family[0], visibility, device), make)

@@ -3,18 +3,16 @@
 from collections import UserDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import accumulate, chain
+from itertools import chain
 from typing import Any
 
 import torch
 from jaxtyping import Bool, Int, Shaped
 from torch import Tensor
-from torch.nn.functional import pad
 
 from swift_grpo_ext.group.forward import (
     ROW_INPUTS,
     TOKEN_INPUTS,
-    TYPE_INPUTS,
     as_flat_row,
     as_rows,
     is_flat,
@@ -28,6 +26,7 @@ from swift_grpo_ext.group.shared_prefix import (
     Pack,
     Row,
     build_pack,
+    check_names,
     find_groups,
     read_rows,
     spares,
@@ -54,7 +53,6 @@ class MicroBatch:
     given: ModelInputs  # the model's inputs as ms-swift collated them
     inputs: ModelInputs  # the same by rows, which without padding lie end to end in ``given``
     completion_mask: Shaped[Tensor, "batch keep"]  # at the time of its first pass
-    family: Family | None = None  # None for a language model, or if nobody can tell its images apart
     form: PackForm | None = None  # how the model takes packs; None if there shall be none
     # By the name of the input that holds the pixels; None if they cannot be told apart.
     media: dict[str, Images] | None = None
@@ -62,7 +60,7 @@ class MicroBatch:
     images_at: Int[Tensor, "batch seq"] | None = None
     shares: bool = False  # its rows have tokens in common, so that a pack of them has fewer
     pack: Pack | None = None  # its pack; None if nothing is shared or it cannot be packed
-    # Images of the pack in the order of their tokens.
+    # Images that the forward needs, in order: those of the pack, or of all rows.
     order: dict[str, list[int]] = field(default_factory=dict)
     reason: str = ""  # why it cannot be packed; empty if it can, or has nothing to share
 
@@ -70,14 +68,14 @@ class MicroBatch:
         """Images that the forward needs, in order, for each medium; None if they cannot be told apart."""
         if self.media is None:
             return None
-        return [(self.media[name], which) for name, which in self._all_images().items() if which]
+        return [(self.media[name], which) for name, which in self.order.items() if which]
 
     def forward_inputs(self, encoded: bool) -> dict[str, Any]:
         """Inputs of the forward: packed if there is a pack; without pixels where features stand in."""
         of_rows = {"use_cache": False, "logits_to_keep": self.completion_mask.shape[1] + 1}
         if self.media is None:
             return {**self.inputs, **of_rows}
-        media = self._media(self._all_images(), encoded)
+        media = self._media(self.order, encoded)
         if self.pack:
             return pack_inputs(self.text_inputs(), self.pack, media)
         return {**self.text_inputs(), **media, **of_rows}
@@ -85,9 +83,11 @@ class MicroBatch:
     def row_inputs(self, rows: range) -> dict[str, Any]:
         """Inputs of some rows as ms-swift would collate them (without padding one at a time), with pixels."""
         assert self.media is not None
-        texts = self.text_inputs().items()
-        tensors = {name: value for name, value in texts if isinstance(value, Tensor) and value.ndim > 1}
-        kept = {name: value[..., rows.start : rows.stop, :] for name, value in tensors.items()}
+        kept = {
+            name: value[..., rows.start : rows.stop, :]
+            for name, value in self.text_inputs().items()
+            if isinstance(value, Tensor) and value.ndim > 1
+        }
         of_row = {name: images.of_rows(rows) for name, images in self.media.items()}
         chosen = as_flat_row(kept) if is_flat(self.given) else kept
         return chosen | options_of(self.inputs) | self._media(of_row, False)
@@ -104,13 +104,6 @@ class MicroBatch:
     def text_inputs(self) -> dict[str, Any]:
         """The inputs without those of the images."""
         return {name: value for name, value in self.inputs.items() if name not in MEDIA_INPUTS}
-
-    def _all_images(self) -> dict[str, list[int]]:
-        """Images that the forward needs, in order: those of the pack, or of all rows."""
-        if self.pack:
-            return self.order
-        every = range(len(self.completion_mask))
-        return {name: images.of_rows(every) for name, images in (self.media or {}).items()}
 
     def _media(self, chosen: Mapping[str, Sequence[int]], encoded: bool) -> dict[str, Any]:
         inputs: dict[str, Any] = {}
@@ -131,11 +124,14 @@ def analyse(
 ) -> MicroBatch:
     """Find the images and the groups of a micro-batch, whose tokens and images are compared."""
     rows = as_rows(inputs, *completion_mask.shape) if is_flat(inputs) else inputs
-    batch = MicroBatch(inputs, rows, completion_mask, family, form)
+    batch = MicroBatch(inputs, rows, completion_mask, form)
     try:
         batch.media = _media_of(rows, family)
+        batch.order = {name: [*range(len(images.keys))] for name, images in (batch.media or {}).items()}
         if form:
-            batch.images_at = _images_at(batch)
+            if batch.media:
+                ids = rows["input_ids"]
+                batch.images_at = image_numbers([*batch.media.values()], ids, rows.get("position_ids"))
             groups = _groups_of(batch, completion_mask)
             batch.shares = spares(groups)
             if is_flat(inputs) or batch.shares:
@@ -181,29 +177,14 @@ def in_parts(batch: MicroBatch, parts: int) -> list[MicroBatch]:
 def _media_of(inputs: ModelInputs, family: Family | None) -> dict[str, Images] | None:
     if family is None:
         return None if set(inputs) - {*TOKEN_INPUTS, *ROW_INPUTS} else {}
-    if unknown := set(inputs) - {*TOKEN_INPUTS, *ROW_INPUTS, *MEDIA_INPUTS, *options_of(inputs)}:
-        raise CannotPackError(f"model inputs {', '.join(sorted(unknown))}")
+    check_names(inputs, [*TOKEN_INPUTS, *ROW_INPUTS, *MEDIA_INPUTS, *options_of(inputs)])
     return assign_media(inputs, family.media)
-
-
-def _images_at(batch: MicroBatch) -> Int[Tensor, "batch seq"] | None:
-    if not batch.media:
-        return None
-    shown = [(images, _placeholders(batch, name)) for name, images in batch.media.items()]
-    return image_numbers(shown, batch.inputs["input_ids"], batch.inputs.get("position_ids"))
 
 
 def _groups_of(batch: MicroBatch, completion_mask: Shaped[Tensor, "batch keep"]) -> list[list[Row]]:
     """Groups of a micro-batch's rows."""
     rows = read_rows(batch.inputs["attention_mask"], completion_mask)
     return find_groups(batch.inputs["input_ids"], rows, batch.images_at, batch.inputs.get("position_ids"))
-
-
-def _placeholders(batch: MicroBatch, name: str) -> Bool[Tensor, "batch seq"]:
-    """Where the tokens of a medium's images stand."""
-    assert batch.family is not None
-    token = next(medium.token_id for medium in batch.family.media if medium.pixels == name)
-    return (batch.inputs["input_ids"] == token).cpu()
 
 
 def _packed(
@@ -214,33 +195,23 @@ def _packed(
 ) -> MicroBatch:
     """The same with a pack of these groups, in which ``media`` (all, unless they are given) stand."""
     assert batch.form is not None
-    found = (batch.inputs[name] for name in TYPE_INPUTS if name in batch.inputs)
-    types = next((one for one in found if one.shape == batch.inputs["input_ids"].shape), None)
-    pack = build_pack(groups, batch.inputs["attention_mask"], completion_mask, batch.form, types)
+    pack = build_pack(groups, batch.inputs["attention_mask"], completion_mask, batch.form, batch.images_at)
     pack_inputs(batch.text_inputs(), pack, {})  # raises for an input that it does not know
     shown = (batch.media or {}) if media is None else media
-    order = {
-        name: images_in_order(images, pack, _placeholders(batch, name)) for name, images in shown.items()
-    }
+    order = {name: images_in_order(images, pack) for name, images in shown.items()}
     return replace(batch, completion_mask=completion_mask, pack=pack, order=order)
 
 
-def images_in_order(images: Images, pack: Pack, placeholders: Bool[Tensor, "batch seq"]) -> list[int]:
+def images_in_order(images: Images, pack: Pack) -> list[int]:
     """Images of a pack: of each node those of the row that it is taken from.
 
     Raises:
         CannotPackError: An image reaches over the end of a prompt or of a completion.
     """
-    order: list[int] = []
-    before = pad(placeholders.int().cumsum(1), (1, 0))
-    ends = []  # of each row: behind so many placeholders this image comes next
-    for of_row in images.rows:
-        counts = accumulate((images.tokens[image] for image in of_row), initial=0)
-        ends.append({count: of_row.start + passed for passed, count in enumerate(counts)})
-    for node in pack.layout.nodes:
-        row, column = divmod(int(pack.source[node.start]), pack.seq)
-        bounds = [int(before[row, at]) for at in (column, column + node.length)]
-        if any(count not in ends[row] for count in bounds):
-            raise CannotPackError("an image reaches from a prompt into a completion, or beyond it")
-        order += range(ends[row][bounds[0]], ends[row][bounds[1]])
-    return order
+    places = images.places.flatten()[pack.source.cpu()]
+    order, tokens = places[places >= 0].unique_consecutive(return_counts=True)
+    if any(
+        images.tokens[image] != count for image, count in zip(order.tolist(), tokens.tolist(), strict=True)
+    ):
+        raise CannotPackError("an image reaches from a prompt into a completion, or beyond it")
+    return order.tolist()

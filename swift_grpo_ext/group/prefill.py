@@ -16,7 +16,7 @@ from transformers import Cache
 
 from swift_grpo_ext.group.forward import TOKEN_INPUTS, options_of
 from swift_grpo_ext.group.media import MEDIA_INPUTS, VIDEO_PIXELS, Medium, ModelInputs
-from swift_grpo_ext.group.shared_prefix import CannotPackError
+from swift_grpo_ext.group.shared_prefix import CannotPackError, check_names
 from swift_grpo_ext.group.tower_calls import Wanted
 from swift_grpo_ext.group.vision import Images, assign_media
 from swift_grpo_ext.swap import swapped
@@ -103,8 +103,7 @@ def find_distinct(inputs: ModelInputs, media: Sequence[Medium]) -> Distinct:
         CannotPackError: An input is unknown, or the cache cannot be spread over rows.
     """
     given = {name for name, value in inputs.items() if value is not None}
-    if unknown := given - {*_OF_ROWS, *_PLAIN, *options_of(inputs)}:
-        raise CannotPackError(f"model inputs {', '.join(sorted(unknown))}")
+    check_names(given, [*_OF_ROWS, *_PLAIN, *options_of(inputs)])
     if not hasattr(inputs.get("past_key_values"), "batch_select_indices"):
         raise CannotPackError("generation without a cache of keys and values")
     ids = inputs.get("input_ids")
@@ -147,12 +146,11 @@ def _distinct_rows(
     tokens = ids.cpu().contiguous().view(torch.uint8)
     shown = torch.ones(ids.shape[:2]) if mask is None else mask.cpu()
     videos = found.get(VIDEO_PIXELS)
-    first: dict[object, int] = {}  # row of the first appearance
-    firsts: list[int] = []
+    numbers: dict[object, int] = {}  # of each prompt
+    row_of = []
     for row in range(len(tokens)):
         media = tuple(images.of_row(row) for images in found.values())
         paces = tuple(float(one[video]) for one in speeds for video in (videos.rows[row] if videos else ()))
         key = (tokens[row].numpy().tobytes(), shown[row].numpy().tobytes(), media, paces)
-        firsts.append(first.setdefault(key, row))
-    rows = list(first.values())
-    return rows, [rows.index(row) for row in firsts]
+        row_of.append(numbers.setdefault(key, len(numbers)))
+    return [row_of.index(number) for number in numbers.values()], row_of

@@ -9,7 +9,7 @@ Gradient checkpointing computes each layer's forward a second time. Three parts 
 
 import functools
 import inspect
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 
 import torch
@@ -33,7 +33,8 @@ def reduced_compute(decoder: nn.Module, pack: Pack, recompute: bool) -> Iterator
     layers = list(getattr(decoder, "layers", []))
     with ExitStack() as stack:
         if recompute and torch.is_grad_enabled():
-            stack.enter_context(_recomputing_less(layers, layers_to_keep(layers, pack)))
+            kept = layers[len(layers) - layers_to_keep(layers, pack) :]
+            stack.enter_context(without_reentrance(layers, kept))
         if layers and not (torch.is_grad_enabled() and _is_computed_again(layers[-1])):
             stack.enter_context(_predicting_only(layers[-1], pack))
         yield
@@ -67,26 +68,16 @@ def _is_computed_again(layer: nn.Module) -> bool:
 
 
 @contextmanager
-def without_reentrance(modules: Iterable[nn.Module]) -> Iterator[None]:
-    """While this is open, those of the modules that are checkpointed are so without reentrance."""
+def without_reentrance(modules: Iterable[nn.Module], kept: Sequence[nn.Module] = ()) -> Iterator[None]:
+    """While this is open, checkpointed modules are so without reentrance, but for ``kept``, which are not."""
     # ms-swift replaces torch's function by one that always takes the other kind.
     checkpoint = inspect.unwrap(torch.utils.checkpoint.checkpoint)
+    plain = functools.partial(checkpoint, use_reentrant=False)
     with ExitStack() as stack:
         for module in modules:
             if _is_checkpointed(module) and hasattr(module, _CHECKPOINT):
-                plain = functools.partial(checkpoint, use_reentrant=False)
-                stack.enter_context(swapped(module, _CHECKPOINT, plain))
-        yield
-
-
-@contextmanager
-def _recomputing_less(layers: list[nn.Module], kept: int) -> Iterator[None]:
-    """Checkpoints without reentrance, and none in the last ``kept`` layers."""
-    with ExitStack() as stack:
-        stack.enter_context(without_reentrance(layers))
-        for layer in layers[len(layers) - kept :]:
-            if _is_checkpointed(layer) and hasattr(layer, _CHECKPOINT):
-                stack.enter_context(swapped(layer, "gradient_checkpointing", False))
+                swap = ("gradient_checkpointing", False) if module in kept else (_CHECKPOINT, plain)
+                stack.enter_context(swapped(module, *swap))
         yield
 
 

@@ -11,17 +11,17 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
 from swift_grpo_ext.group.attention_gpu import RepeatRows
-from swift_grpo_ext.group.layout import PackLayout, PackMask
+from swift_grpo_ext.group.layout import Batches, PackLayout, PackMask
+from swift_grpo_ext.group.tree import paths
 
 CONVOLUTION = "causal_conv1d_fn"
 DELTA_RULE = "torch_chunk_gated_delta_rule"
@@ -124,50 +124,39 @@ def _columns(
     """
     source = []
     kept = []
-    column = 0
-    for node in layout.nodes:
-        above = layout.tokens_of_path(node.parent) + 1
-        front = pad(above, (before, 0))[len(above) :]
-        source += [front, torch.arange(node.start, node.stop) + 1]
-        kept.append(torch.arange(node.length) + column + before)
+    column = before
+    for node, path in zip(layout.nodes, paths(layout.nodes), strict=True):
+        source.append(pad(path + 1, (before, 0))[-before - node.length :])
+        kept.append(torch.arange(column, column + node.length))
         column += before + node.length
     return torch.cat(source).to(device), torch.cat(kept).to(device)
 
 
 State = Float[Tensor, "runs heads key_dim value_dim"]
-Run = tuple[Float[Tensor, "rows places heads value_dim"], State | None]  # output and state
 _SET_HERE = ("initial_state", "output_final_state", "cu_seqlens")
 
 
-@dataclass(frozen=True)
-class Runs:
-    """The nodes of a level as the delta rule takes them: all in one call."""
+def _levels(
+    layout: PackLayout, end_to_end: bool, device: torch.device
+) -> tuple[Batches, list[Int[Tensor, " _"]], list[dict[str, Int[Tensor, " _"]]]]:
+    """The nodes of each level as the delta rule takes them in one call.
 
-    above: Int[Tensor, " runs"]  # place of each one's parent among the runs of the level before
-    tokens: Int[Tensor, " own"]  # their tokens' places in the pack, one run after another
-    starts: Int[Tensor, " bounds"]  # where each run begins among these, and where the last one ends
-    padded: Int[Tensor, " padded"]  # for each place of rows of one length, row by row, a place in the pack
-    real: Bool[Tensor, "runs longest"]  # whether that is a token of the run, and no padding
-    unpadded: Int[Tensor, " own"]  # places of the tokens among ``padded``
-
-    @classmethod
-    def of(cls, layout: PackLayout, level: int, device: torch.device) -> "Runs":
-        """The nodes with so many others above them."""
-        before = [number for number, node in enumerate(layout.nodes) if node.level == level - 1]
-        nodes = [node for node in layout.nodes if node.level == level]
-        above = torch.tensor([before.index(node.parent) for node in nodes] if level else [0] * len(nodes))
-        begin = torch.tensor([node.start for node in nodes])
-        length = torch.tensor([node.length for node in nodes])
-        columns = torch.arange(max(length.tolist()))
-        real = columns < length[:, None]
-        padded = begin[:, None] + columns * real  # padding repeats a run's first token
-        unpadded = real.flatten().nonzero()[:, 0]
-        indices = (above, padded[real], pad(length.cumsum(0), (1, 0)), padded.flatten(), real, unpadded)
-        return cls(*(index.to(device) for index in indices))
+    Also the places of their parents in the level before; and where they begin and end, if ``end_to_end``.
+    """
+    nodes = layout.nodes
+    batches = Batches.of(nodes, layout.levels(), device, end_to_end)
+    above = []
+    lengths: list[dict[str, Int[Tensor, " _"]]] = []
+    for level in batches.numbers:
+        rows = [batches.seats[nodes[number].parent][1] for number in level if nodes[number].parent >= 0]
+        above.append(torch.tensor(rows, dtype=torch.long, device=device))
+        bounds = torch.tensor([0, *(nodes[number].length for number in level)], device=device).cumsum(0)
+        lengths.append({"cu_seqlens": bounds} if end_to_end else {})
+    return batches, above, lengths
 
 
 def delta_rule(
-    usual: Callable[..., Run],
+    usual: Callable[..., tuple[Float[Tensor, "rows places heads value_dim"], State | None]],
     layout: PackLayout,
     query: Float[Tensor, "1 tokens heads key_dim"],
     key: Float[Tensor, "1 tokens heads key_dim"],
@@ -176,56 +165,33 @@ def delta_rule(
 ) -> tuple[Float[Tensor, "1 tokens heads value_dim"], None]:
     """The gated delta rule over a pack, a call for each level: its output, and no state.
 
-    All prompts run first, then all completions from the states behind their prompts. Among ``kwargs``, ``g``
-    (log of the decay) and ``beta`` are ``(1, tokens, heads)``.
+    Nodes that begin rows run first, then those below them from the states behind these. Among ``kwargs``,
+    ``g`` (log of the decay) and ``beta`` are ``(1, tokens, heads)``. In padding nothing decays and nothing is
+    written: the state stays.
     """
     device = query.device
-    levels, order = layout.once(("levels", device), lambda: _levels(layout, device))
+    end_to_end = _takes_lengths(query)
+    batches, above, lengths = layout.once(
+        ("levels", end_to_end, device), lambda: _levels(layout, end_to_end, device)
+    )
     mixed = [query, key, value, kwargs.pop("g"), kwargs.pop("beta")]
+    parts = [batches.split(part[0], 0) for part in mixed]
     options = {name: given for name, given in kwargs.items() if name not in _SET_HERE}
-    call = _without_padding if _takes_lengths(query) else _padded
-    rule = functools.partial(usual, **options)
     state: State | None = None
     done = []
-    for level, runs in enumerate(levels):
-        state = None if state is None else state.index_select(0, runs.above)
-        out, state = call(rule, mixed, runs, state, level + 1 < len(levels))
+    for level, (real, *rows) in enumerate(zip(batches.real, *parts, strict=True)):
+        g, beta = (gate * real[..., None] for gate in rows[3:])
+        out, state = usual(
+            *rows[:3],
+            g=g,
+            beta=beta,
+            initial_state=None if state is None else state.index_select(0, above[level]),
+            output_final_state=level + 1 < len(above),
+            **lengths[level],
+            **options,
+        )
         done.append(out)
-    return torch.cat(done, 1).index_select(1, order), None
-
-
-def _levels(layout: PackLayout, device: torch.device) -> tuple[list[Runs], Int[Tensor, " tokens"]]:
-    """The levels from the top, and the way from one behind the other to the order of the pack."""
-    levels = [Runs.of(layout, at, device) for at in range(1 + max(node.level for node in layout.nodes))]
-    return levels, torch.cat([runs.tokens for runs in levels]).argsort()
-
-
-def _padded(
-    usual: Callable[..., Run],
-    mixed: list[Float[Tensor, "rows places heads ..."]],
-    runs: Runs,
-    state: State | None,
-    hand_on: bool,
-) -> tuple[Float[Tensor, "1 own heads value_dim"], State | None]:
-    """As rows of one length. In the padding nothing decays and nothing is written: the state stays."""
-    rows = [part[0].index_select(0, runs.padded).unflatten(0, runs.real.shape) for part in mixed]
-    query, key, value, *gates = rows
-    g, beta = (gate * runs.real[..., None] for gate in gates)
-    out, last = usual(query, key, value, g=g, beta=beta, initial_state=state, output_final_state=hand_on)
-    return out.flatten(0, 1).index_select(0, runs.unpadded)[None], last
-
-
-def _without_padding(
-    usual: Callable[..., Run],
-    mixed: list[Float[Tensor, "rows places heads ..."]],
-    runs: Runs,
-    state: State | None,
-    hand_on: bool,
-) -> tuple[Float[Tensor, "1 own heads value_dim"], State | None]:
-    """One run after another, as flash-linear-attention takes them."""
-    query, key, value, g, beta = (part.index_select(1, runs.tokens) for part in mixed)
-    further = {"initial_state": state, "output_final_state": hand_on, "cu_seqlens": runs.starts}
-    return usual(query, key, value, g=g, beta=beta, **further)
+    return batches.join(done, 0)[None], None
 
 
 def _takes_lengths(tensor: Float[Tensor, "..."]) -> bool:

@@ -5,12 +5,13 @@ so its log-probs are those of the row it came from. Padding is left out, and so 
 from which nothing is predicted. The same idea for prompts of text: PrefixGrouper, arXiv 2506.05433.
 """
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 import torch
 from jaxtyping import Bool, Int, Shaped
 from torch import Tensor
+from torch.nn.functional import pad
 
 from swift_grpo_ext.group.layout import PackForm, PackLayout
 from swift_grpo_ext.group.tree import WORTH, Line, Tree, build_tree
@@ -18,6 +19,16 @@ from swift_grpo_ext.group.tree import WORTH, Line, Tree, build_tree
 
 class CannotPackError(ValueError):
     """The micro-batch has a form that a pack cannot express; the stock path can."""
+
+
+def check_names(given: Iterable[str], known: Iterable[str]) -> None:
+    """Refuse inputs of a model that nobody here knows.
+
+    Raises:
+        CannotPackError: A ``given`` name is none of the ``known`` ones.
+    """
+    if unknown := set(given) - set(known):
+        raise CannotPackError(f"model inputs {', '.join(sorted(unknown))}")
 
 
 @dataclass(frozen=True)
@@ -150,13 +161,13 @@ def build_pack(
     attention_mask: Shaped[Tensor, "batch seq"],
     completion_mask: Shaped[Tensor, "batch keep"],
     form: PackForm,
-    token_types: Int[Tensor, "batch seq"] | None = None,
+    images: Int[Tensor, "batch seq"] | None = None,
     worth: int = WORTH,
 ) -> Pack:
     """Lay the tree of the groups' rows out, on the device of the masks.
 
-    ``token_types``, 1 of images and 2 of videos, are read where these see each other; ``worth`` is the least
-    number of tokens that a shared run has to spare, but for whole prompts.
+    ``images``, 0 but at their tokens, are read where these see each other; ``worth`` is the least number of
+    tokens that a shared run has to spare, but for whole prompts.
 
     Raises:
         CannotPackError: No row has a token with a loss, or an image reaches from a prompt into a
@@ -165,54 +176,40 @@ def build_pack(
     if not groups:
         raise CannotPackError("no row has a completion token with a loss")
     batch, seq = attention_mask.shape
-    keep = completion_mask.shape[1]
+    losses = completion_mask.bool().cpu()
+    keep = losses.shape[1]
     rows = [row for group in groups for row in group]
     tree = tree_of(groups, worth)
-    indices = _indices(rows, tree, completion_mask.bool().cpu(), seq)
+    begins = [row.index * seq + row.start for row in rows]
+    tokens = [
+        torch.arange(node.length) + begins[line] + node.first
+        for node, line in zip(tree.nodes, tree.lines, strict=True)
+    ]
+    source = torch.cat(tokens)
     layout = PackLayout(tree.nodes, form)
-    if form.image_blocks != "none" and token_types is not None:
-        of_images = torch.isin(token_types.flatten().cpu()[indices["source"]], torch.tensor([1, 2]))
-        layout = replace(layout, blocks=image_runs(of_images, layout))
-    on_device = {name: index.to(attention_mask.device) for name, index in indices.items()}
-    return Pack(layout=layout, **on_device, batch=batch, seq=seq, keep=keep)
+    if form.image_blocks != "none" and images is not None:
+        layout = replace(layout, blocks=image_runs(images.flatten().cpu()[source] > 0, layout))
 
-
-def _indices(
-    rows: Sequence[Row], tree: Tree, losses: Bool[Tensor, "batch keep"], seq: int
-) -> dict[str, Int[Tensor, " _"]]:
-    """A pack's indices by their names in `Pack`."""
-    keep = losses.shape[1]
-    source = []
-    for node, line in zip(tree.nodes, tree.lines, strict=True):
-        begin = rows[line].index * seq + rows[line].start + node.first
-        source.append(torch.arange(begin, begin + node.length))
-    predictor = []
-    target = []
-    slot = []
-    ids = []
-    for row, places in zip(rows, tree.places, strict=True):
-        columns = losses[row.index].nonzero()[:, 0] + seq - keep
-        predictor.append(places[columns - row.start - 1])
-        target.append(columns + row.index * seq)
-        slot.append(columns - (seq - keep) + row.index * keep)
-        ids.append(row.keys[0, columns - row.start])
-    predictors = torch.cat(predictor)
-    scored, score = _distinct(predictors, torch.cat(ids))
-    parts = {"source": source, "target": target, "slot": slot}
-    return {name: torch.cat(indices) for name, indices in parts.items()} | {
-        "predictor": predictors[scored],
+    place = torch.zeros(batch * seq, dtype=torch.long)  # in the pack, of each token of the batch
+    ids = torch.zeros_like(place)
+    for row, begin, places in zip(rows, begins, tree.places, strict=True):
+        place[begin : begin + row.tokens] = places
+        ids[begin : begin + row.tokens + 1] = row.keys[0]
+    target = pad(losses, (seq - keep, 0)).flatten().nonzero()[:, 0]
+    predictor = place[target - 1]
+    # One score for all that have one predicting state and id: its number for each loss token.
+    pairs, score = (predictor * (int(ids.max()) + 1) + ids[target]).unique(return_inverse=True)
+    scored = torch.zeros_like(pairs).scatter_(0, score, torch.arange(len(target)))
+    indices = {
+        "source": source,
+        "predictor": predictor[scored],
         "scored": scored,
         "score": score,
+        "target": target,
+        "slot": losses.flatten().nonzero()[:, 0],
     }
-
-
-def _distinct(
-    predictor: Int[Tensor, " losses"], ids: Int[Tensor, " losses"]
-) -> tuple[Int[Tensor, " scored"], Int[Tensor, " losses"]]:
-    """A loss token of each predicting state and id, in order; and of each loss token which of them it is."""
-    pairs, number = (predictor * (int(ids.max()) + 1) + ids).unique(return_inverse=True)
-    first = torch.full((len(pairs),), len(ids)).scatter_reduce(0, number, torch.arange(len(ids)), "amin")
-    return first, number
+    on_device = {name: index.to(attention_mask.device) for name, index in indices.items()}
+    return Pack(layout=layout, **on_device, batch=batch, seq=seq, keep=keep)
 
 
 def image_runs(of_images: Bool[Tensor, " tokens"], layout: PackLayout) -> tuple[tuple[int, int], ...]:
@@ -223,10 +220,10 @@ def image_runs(of_images: Bool[Tensor, " tokens"], layout: PackLayout) -> tuple[
     """
     runs: list[tuple[int, int]] = []
     for node in layout.nodes:
-        inside = of_images[node.start : node.stop].tolist()
-        if node.parent >= 0 and inside[0] and bool(of_images[layout.nodes[node.parent].stop - 1]):
+        own = of_images[node.start : node.stop]
+        if node.parent >= 0 and bool(own[0] & of_images[layout.nodes[node.parent].stop - 1]):
             raise CannotPackError("an image reaches from a prompt into a completion")
-        padded = [False, *inside, False]
-        bounds = [node.start + at for at in range(node.length + 1) if padded[at] != padded[at + 1]]
-        runs += zip(bounds[::2], bounds[1::2], strict=True)
+        inside, lengths = own.unique_consecutive(return_counts=True)
+        stops = lengths.cumsum(0) + node.start
+        runs += zip((stops - lengths)[inside].tolist(), stops[inside].tolist(), strict=True)
     return tuple(runs)

@@ -4,9 +4,10 @@ A prompt with its completions is a tree of depth two. Rows of several turns are 
 prefix of the next one's, and branches of a tree search share all turns up to their fork.
 """
 
-from collections.abc import Hashable, Sequence
+from bisect import bisect_left
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, pairwise
+from itertools import pairwise
 
 import torch
 from jaxtyping import Int
@@ -57,6 +58,15 @@ class Tree:
         return self.nodes[-1].stop if self.nodes else 0
 
 
+def paths(nodes: Sequence[Node]) -> list[Int[Tensor, " _"]]:
+    """Of each node the places in the pack of its tokens, behind those of the nodes above it."""
+    whole: list[Int[Tensor, " _"]] = []
+    for node in nodes:
+        own = torch.arange(node.start, node.stop)
+        whole.append(own if node.parent < 0 else torch.cat([whole[node.parent], own]))
+    return whole
+
+
 def build_tree(lines: Sequence[Line], worth: int = WORTH) -> Tree:
     """The tree of some rows, none of them empty.
 
@@ -65,23 +75,22 @@ def build_tree(lines: Sequence[Line], worth: int = WORTH) -> Tree:
     """
     nodes: list[Node] = []
     sources: list[int] = []
-    paths: list[Int[Tensor, " _"]] = []
-    places = [torch.arange(0)] * len(lines)
+    ends = [0] * len(lines)  # of each row the node that it ends in
     waiting = [(list(range(len(lines))), 0, -1)] if lines else []
     while waiting:
         members, at, parent = waiting.pop()
         stop, parts = _next_run(lines, members, at, worth)
         if stop > at:
             start = nodes[-1].stop if nodes else 0
-            own = torch.arange(start, start + stop - at)
-            paths.append(own if parent < 0 else torch.cat([paths[parent], own]))
             sources.append(max(members, key=lambda number: lines[number].keys.shape[1]))
             level = nodes[parent].level + 1 if parent >= 0 else 0
             nodes.append(Node(start, stop - at, parent, level, at))
             parent = len(nodes) - 1
             for number in members:
-                places[number] = paths[parent][: lines[number].keys.shape[1]]
+                ends[number] = parent
         waiting += [(part, stop, parent) for part in reversed(parts)]
+    whole = paths(nodes)
+    places = [whole[end][: line.keys.shape[1]] for end, line in zip(ends, lines, strict=True)]
     return Tree(tuple(nodes), tuple(sources), tuple(places))
 
 
@@ -91,20 +100,18 @@ def _next_run(
     """How far rows that are equal up to ``at`` share what follows, and who goes on together from there."""
     length = {number: lines[number].keys.shape[1] for number in members}
     stop = _agreement([lines[number].keys for number in members], at)
-    forks: dict[tuple[int, ...], list[int]] = {}
-    ended = []
-    for number in members:
-        if length[number] > stop:
-            forks.setdefault(tuple(lines[number].keys[:, stop].tolist()), []).append(number)
-        else:
-            ended.append([number])
-    shared = list(forks.values())
-    apart = [*shared, *ended]  # who has the run for itself, if it is not shared
+    # A row goes on with its next token, or ends there, by itself.
+    follows: dict[int, Hashable] = {
+        number: tuple(lines[number].keys[:, stop].tolist()) if length[number] > stop else number
+        for number in members
+    }
+    apart = by_key(follows)  # who has the run for itself, if it is not shared
+    shared = [part for part in apart if length[part[0]] > stop]
     if len(apart) == 1:
         return stop, shared
 
     certain = at
-    prompts = _with_whole_prompts(lines, apart, at)
+    prompts = by_key(_with_whole_prompts(lines, follows, at))
     if len(prompts) == 1:
         certain = lines[members[0]].prompt  # which all these rows share in any case
     else:
@@ -115,20 +122,25 @@ def _next_run(
     return certain, [part for part in apart if max(length[number] for number in part) > certain]
 
 
-def _with_whole_prompts(lines: Sequence[Line], parts: Sequence[list[int]], at: int) -> list[list[int]]:
-    """The parts, but rows of one prompt that is not over at ``at`` stay together."""
-    parts_of: dict[Hashable, set[int]] = {}
-    for part, numbers in enumerate(parts):
-        for number in numbers:
-            if lines[number].prompt > at:
-                parts_of.setdefault(lines[number].group, set()).add(part)
-    together: dict[Hashable, list[int]] = {}
-    for part, numbers in enumerate(parts):
-        for number in numbers:
-            group = lines[number].group
-            in_several = len(parts_of.get(group, ())) > 1
-            together.setdefault(("prompt", group) if in_several else part, []).append(number)
-    return list(together.values())
+def _with_whole_prompts(
+    lines: Sequence[Line], follows: Mapping[int, Hashable], at: int
+) -> dict[int, Hashable]:
+    """What rows go on with; the prompt instead, where rows of one that is not over at ``at`` would part."""
+    forks: dict[Hashable, set[Hashable]] = {}
+    for number, key in follows.items():
+        if lines[number].prompt > at:
+            forks.setdefault(lines[number].group, set()).add(key)
+    parting = {group for group, keys in forks.items() if len(keys) > 1}
+    groups = {number: lines[number].group for number in follows}
+    return {n: ("prompt", groups[n]) if groups[n] in parting else key for n, key in follows.items()}
+
+
+def by_key(keys: Mapping[int, Hashable]) -> list[list[int]]:
+    """Numbers with equal keys together."""
+    parts: dict[Hashable, list[int]] = {}
+    for number, key in keys.items():
+        parts.setdefault(key, []).append(number)
+    return list(parts.values())
 
 
 def even_parts(lines: Sequence[Line], parts: int) -> list[range]:
@@ -138,28 +150,27 @@ def even_parts(lines: Sequence[Line], parts: int) -> list[range]:
     the rows on its two sides share.
     """
     lengths = [line.keys.shape[1] for line in lines]
-    shared = [0]
-    for before, line in pairwise(lines):
-        shorter = min(before.keys.shape[1], line.keys.shape[1])
-        shared.append(min(_agreement([before.keys, line.keys], 0), shorter))
-    sizes = list(accumulate((length - same for length, same in zip(lengths, shared, strict=True)), initial=0))
+    shared = [0] * len(lines)
+    for number, (before, line) in enumerate(pairwise(lines), start=1):
+        agreement = _agreement([before.keys, line.keys], 0)
+        shared[number] = min(agreement, lengths[number - 1], lengths[number])
 
-    def tokens(first: int, stop: int) -> int:
-        return sizes[stop] - sizes[first] + shared[first] if stop > first else 0
+    def starts(most: int) -> list[int]:
+        """First rows of as few parts as there can be with so many tokens; a longer row is one by itself."""
+        firsts: list[int] = []
+        tokens = most
+        for number, length in enumerate(lengths):
+            tokens += length - shared[number]
+            if tokens > most:
+                firsts.append(number)
+                tokens = length
+        return firsts
 
-    stops = range(len(lines) + 1)
-    largest = [tokens(0, stop) for stop in stops]  # of the rows up to each stop, in the parts so far
-    cuts: list[list[int]] = []
-    for _ in range(parts - 1):
-        best = [min((max(largest[cut], tokens(cut, stop)), cut) for cut in range(stop + 1)) for stop in stops]
-        largest = [most for most, _ in best]
-        cuts.append([cut for _, cut in best])
-    found = []
-    stop = len(lines)
-    for of_stop in reversed(cuts):
-        found.append(range(of_stop[stop], stop))
-        stop = of_stop[stop]
-    return [range(stop), *reversed(found)]
+    # Fewer neighbours never have more tokens, so parts that are filled one after another are the fewest.
+    least = bisect_left(range(sum(lengths)), True, key=lambda most: len(starts(most)) <= parts)
+    bounds = starts(least)
+    bounds += [len(lines)] * (parts + 1 - len(bounds))
+    return [range(first, stop) for first, stop in pairwise(bounds)]
 
 
 def _agreement(keys: Sequence[Int[Tensor, "fields _"]], at: int) -> int:

@@ -14,10 +14,11 @@ from itertools import accumulate, pairwise
 import torch
 from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor, nn
+from torch.nn.functional import pad
 from transformers import PreTrainedModel
 
 from swift_grpo_ext.group.media import GRIDS_OF, Medium, ModelInputs
-from swift_grpo_ext.group.shared_prefix import CannotPackError
+from swift_grpo_ext.group.shared_prefix import CannotPackError, check_names
 
 Key = tuple[int, ...]
 Pixels = Shaped[Tensor, "..."]
@@ -36,6 +37,8 @@ class Images:
     sizes: tuple[int, ...]  # pixel rows of each image
     tokens: tuple[int, ...]  # placeholder tokens of each image, one for each of its features
     keys: tuple[Key, ...]  # fingerprint of each image; equal when, and only when, the images are
+    # On the CPU, at each placeholder the number of the image that it stands for; -1 at other tokens.
+    places: Int[Tensor, "batch seq"]
     grid_name: str = ""  # name of the model's input that ``grid`` is
 
     def of_row(self, row: int) -> tuple[Key, ...]:
@@ -71,8 +74,7 @@ def assign_media(inputs: ModelInputs, media: Sequence[Medium]) -> dict[str, Imag
     """
     known = {one.pixels: one.token_id for one in media if one.token_id is not None}
     given = [name for name in GRIDS_OF if inputs.get(name) is not None]
-    if unknown := set(given) - set(known):
-        raise CannotPackError(f"model inputs {', '.join(sorted(unknown))}")
+    check_names(given, known)
     found = {}
     for pixels in given:
         grid = next((name for name in GRIDS_OF[pixels] if inputs.get(name) is not None), "")
@@ -93,19 +95,23 @@ def assign(
             image.
     """
     sizes, weights = _measured(pixels, grid, name)
-    runs = _runs(placeholders)
-    tokens = [length for of_row in runs for length in of_row]
+    inside, runs = pad(placeholders.cpu(), (0, 1)).flatten().unique_consecutive(return_counts=True)
+    tokens = runs[inside].tolist()
     if name != "image_sizes" or len(tokens) != len(sizes):
         tokens = _proportional(weights, sum(tokens))
     image_at = {end: image for image, end in enumerate(accumulate(tokens, initial=0))}
-    ends = list(accumulate(map(sum, runs), initial=0))
+    ends = [0, *placeholders.sum(1).cumsum(0).tolist()]
     if not image_at.keys() >= set(ends):
         raise CannotPackError("the placeholder tokens of a row end inside an image")
     rows = tuple(range(image_at[start], image_at[end]) for start, end in pairwise(ends))
     axis = _axis(name)
     keys = tuple(fingerprints(pixels.movedim(axis, 0), sizes, grid))
     parts = pixels.split(sizes, axis)
-    return Images(parts, grid, rows, tuple(sizes), tuple(tokens), keys, name)
+    places = torch.full(placeholders.shape, -1)
+    places[placeholders.cpu()] = torch.arange(len(tokens)).repeat_interleave(
+        torch.tensor(tokens, dtype=torch.long)
+    )
+    return Images(parts, grid, rows, tuple(sizes), tuple(tokens), keys, places, name)
 
 
 def _axis(name: str) -> int:
@@ -143,12 +149,6 @@ def _proportional(weights: Sequence[int], tokens: int) -> list[int]:
     return [share for share, _ in shares]
 
 
-def _runs(placeholders: Bool[Tensor, "batch seq"]) -> list[list[int]]:
-    """Lengths of the runs of placeholders in each row."""
-    edges = torch.nn.functional.pad(placeholders.int(), (1, 1)).diff().cpu()
-    return [((row == -1).nonzero() - (row == 1).nonzero()).flatten().tolist() for row in edges]
-
-
 def fingerprints(pixels: Pixels, sizes: Sequence[int], grid: Grid | None) -> list[Key]:
     """A 128-bit fingerprint of the bits of each image, computed where the pixels are.
 
@@ -170,11 +170,11 @@ def fingerprints(pixels: Pixels, sizes: Sequence[int], grid: Grid | None) -> lis
 
 
 def image_numbers(
-    media: Sequence[tuple[Images, Bool[Tensor, "batch seq"]]],
+    media: Sequence[Images],
     input_ids: Int[Tensor, "batch seq"],
     position_ids: Int[Tensor, "*axes batch seq"] | None = None,
 ) -> Int[Tensor, "batch seq"]:
-    """Number of the image that each placeholder stands for, 0 at other tokens; ``media`` with placeholders.
+    """Number of the image that each placeholder stands for, 0 at other tokens.
 
     Two images have one number if all that lies between their first and last placeholders is equal, so that
     rows are parted before an image, and never inside it.
@@ -183,15 +183,14 @@ def image_numbers(
     positions = ids if position_ids is None else position_ids.cpu()
     numbers = torch.zeros_like(ids)
     known: dict[Hashable, int] = {}
-    for medium, (images, placeholders) in enumerate(media):
-        for row, of_row in enumerate(images.rows):
-            places = placeholders[row].cpu().nonzero()[:, 0]
-            tokens = [images.tokens[image] for image in of_row]
-            for image, own in zip(of_row, places.split(tokens), strict=True):
-                inside = (..., row, slice(int(own[0]), int(own[-1]) + 1))
-                content = (tensor[inside].contiguous().numpy().tobytes() for tensor in (ids, positions))
-                key = (medium, images.keys[image], *content)
-                numbers[row, own] = known.setdefault(key, len(known) + 1)
+    for medium, images in enumerate(media):
+        of_images = [0]
+        for key, own in zip(images.keys, (images.places >= 0).nonzero().split(images.tokens), strict=True):
+            row, first = own[0].tolist()
+            inside = (..., row, slice(first, int(own[-1, 1]) + 1))
+            content = (tensor[inside].contiguous().numpy().tobytes() for tensor in (ids, positions))
+            of_images.append(known.setdefault((medium, key, *content), len(known) + 1))
+        numbers += torch.tensor(of_images)[images.places + 1]
     return numbers
 
 

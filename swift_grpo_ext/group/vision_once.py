@@ -74,7 +74,7 @@ class VisionOnce:
 
             known = self._encode_missing(tower, asked)
             parts = [known[images.keys[image]] for images, which in asked for image in which]
-            return _in_form(self._form, torch.cat(parts) if len(parts) > 1 else parts[0])
+            return _in_form(self._form, torch.cat(parts))
 
         with in_step(base, self.family, answer, lambda: extra, extra, self._blank):
             yield

@@ -72,14 +72,7 @@ def one_call(module: nn.Module, query: Tensor, key: Tensor, value: Tensor, layou
     ``(T, heads, dim)`` to ``(T, heads * dim)``.
     """
 
-    def make() -> tuple[Tensor, Tensor, Tensor, int, int]:
-        taken, lengths = layout.key_rows()
-        bounds = torch.tensor([(0, 0), *lengths], dtype=torch.int32).cumsum(0, dtype=torch.int32)
-        most = [max(each) for each in zip(*lengths, strict=True)]
-        bounds_q, bounds_kv = (bound.contiguous().to(query.device) for bound in bounds.unbind(1))
-        return taken.to(query.device), bounds_q, bounds_kv, most[0], most[1]
-
-    taken, bounds_q, bounds_kv, most_q, most_kv = layout.once((ONE_CALL, query.device), make)
+    taken, bounds_q, bounds_kv, most_q, most_kv = layout.sequences(query.device)
     found: Tensor = super(TEDotProductAttention, module).forward(
         query,
         key[taken],

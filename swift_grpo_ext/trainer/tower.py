@@ -1,6 +1,7 @@
 """The vision tower of a run: which ranks wait for each other in it, and the image that keeps them in step."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 
 import torch
@@ -55,6 +56,5 @@ def blank_image(host: Host, family: VisionFamily) -> Images:
     if side is None or images.grid_name != "image_grid_thw":
         return images
     grid = torch.tensor([[1, side, side]])
-    return Images(
-        (images.parts[0][: side**2],), grid, (range(1),), (side**2,), (1,), ((0,),), images.grid_name
-    )
+    parts = (images.parts[0][: side**2],)
+    return replace(images, parts=parts, grid=grid, sizes=(side**2,), tokens=(1,), keys=((0,),))

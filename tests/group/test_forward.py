@@ -57,7 +57,7 @@ def packed_logps(model, inputs, mask, backend="sdpa", **options):
     if "pixel_values" in inputs:
         images = assign(placeholders, inputs["pixel_values"], inputs.get("image_grid_thw"))
     rows = read_rows(inputs["attention_mask"], mask)
-    numbers = images and image_numbers([(images, placeholders)], inputs["input_ids"])
+    numbers = images and image_numbers([images], inputs["input_ids"])
     groups = find_groups(inputs["input_ids"], rows, numbers)
     pack = build_pack(groups, inputs["attention_mask"], mask, PackForm(backend))
     media = {}

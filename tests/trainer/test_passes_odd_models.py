@@ -47,8 +47,7 @@ def without_the_kernel(*inputs, **options):
 
 
 def test_a_kernel_that_is_missing(digits, tmp_path, monkeypatch):
-    monkeypatch.setattr(recurrent, "_takes_lengths", lambda tensor: True)
-    monkeypatch.setattr(recurrent, "_without_padding", without_the_kernel)
+    monkeypatch.setattr(recurrent, "_takes_lengths", without_the_kernel)
     model = testing.tiny_checkpoint("qwen3_5", tmp_path / "model")
     messages = both(model, digits.train, tmp_path)
     (line,) = [text for text in messages if "self-check failed:" in text]
