@@ -41,7 +41,9 @@ def chosen(answer, gold="B", options=None, **parameters):
         "选B",
     ]
     + ["“B”", "「B」", "【B】", r"\boxed{\textbf{B}}", r"\(B\)", r"$\mathrm{B}$", "B - a dog", "B – a dog"]
-    + ["B. a dog", "(b) a dog", "B: a dog", "Ｂ", "The correct answer is option B."],
+    + ["B. a dog", "(b) a dog", "B: a dog", "Ｂ", "The correct answer is option B."]
+    + ["Answer B", "I vote B.", "I vote for B.", "I lean B", "Picking B.", "Only B makes sense."]
+    + ["B is what the image shows.", "B stands out as right.", "B is it.", "B it is.", "Must be B."],
 )
 def test_usual_forms_of_a_letter(answer):
     assert chosen(answer) == 1.0

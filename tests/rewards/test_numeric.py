@@ -175,6 +175,20 @@ def test_a_list_of_numbers_is_its_last():
     assert scored(" ".join(map(str, range(100))), 42) == 0.0
 
 
+@pytest.mark.parametrize(
+    "answer",
+    ["Speed 42", "Speed 42 km/h", "Reading 42 from the gauge.", "I'd put it at 42.", "Altogether 42"]
+    + ["Equals 42", "Gives 42", "I tally 42.", "I make it 42.", "Temperature 42"],
+)
+def test_a_few_words_before_a_number_state_it(answer):
+    assert scored(answer, 42) == 1.0
+
+
+@pytest.mark.parametrize("answer", ["Try 42", "Page 42", "Option 42", "My lucky number is 42."])
+def test_a_number_of_something_else_is_no_answer(answer):
+    assert scored(answer, 42) == 0.0
+
+
 def test_nothing_is_evaluated():
     for text in ("9**9**9", "__import__('os')", "2*21", "1e99999999", "9" * 10_000):
         assert scored(text, 42) == 0.0

@@ -45,13 +45,7 @@ def test_agreement_with_a_human(measured, reward):
 
 
 def test_no_attack_pays(styles, measured):
-    attacks = [
-        case
-        for case in styles.read_styles(
-            "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth", "eleventh", "twelfth"
-        )
-        if "attack" in case
-    ]
+    attacks = [case for case in styles.read_styles(*list(styles.STYLES)[3:]) if "attack" in case]
     assert len(attacks) >= 180
     assert len({case["attack"] for case in attacks}) >= 12
     assert {case["human"] for case in attacks} == {0}

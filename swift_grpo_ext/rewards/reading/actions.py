@@ -42,7 +42,7 @@ _THOUGHT = any_case(r"(?:\A|\n)\s{0,4}(?:thoughts?|thinking|reason(?:ing)?|思�
 _ACTED = any_case(r"(?:\A|\n|[.!?。]\s)\s{0,4}(?:actions?|动作)\s?[:：]")
 
 # "click(80, 95)?"
-_ASKED_AT_END = re.compile(rf"[\])}}>][\s`*]{{0,4}}[?？]{{1,3}}\s{{0,4}}\Z|\){REJECTED.pattern}")
+_ASKED_AT_END = re.compile(rf"[\])}}>][\s`*]{{0,4}}[?？]{{1,3}}\s{{0,4}}\Z|\)(?:{REJECTED.pattern}| would\b)")
 # "\"": text of the action's own may say anything
 _QUOTED = re.compile(r"[\"“{]|[(=\[,]\s?'")
 # "no ", "should I "

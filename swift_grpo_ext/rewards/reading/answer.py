@@ -37,8 +37,19 @@ MAX_ANSWER_CHARS = 32_768  # a longer answer counts as none: no task needs it, a
 # "<|im_end|>"
 _END = re.compile(rf"(?:\s{{0,9}}(?:{'|'.join(map(re.escape, DIALECTS.ends))}))+\Z")
 _INVISIBLE = str.maketrans("", "", "\u00ad\u200b\u200c\u200d\u200e\u200f\u2060\u2061\u2062\u2063\u2064\ufeff")
+# "~~5~~", "<!-- 5 -->", r"\cancel{5}": what is struck out, or is not shown
+_STRUCK = any_case(
+    r"(?:^|(?<=\n))//[^\n]{0,400}|~~[^~\n]{1,200}~~|<!--(?:[^-<]|-(?!->)|<(?!!--)){0,2000}-->|<(del"
+    r"|strike)>[^<>]{0,400}</\1>"
+    r"|\\[bx]?cancel\s?\{[^{}]{0,80}\}"
+)
 # r"\boxed{"
 _BOX = re.compile(r"\\(?:boxed|fbox)\s{0,2}\{")
+# " and ": between two boxes
+BETWEEN_BOXES = re.compile(
+    r"(?:[\s$.,，、;&]|\\[()\[\]]|\\q?quad|\\[,;:! ]|\\text\s?\{[^{}]{0,24}\}|and\b|or\b|[和或及]"
+    r"|[A-Za-z]_?\{?\d?\}?\s{0,2}=){0,16}\Z"
+)
 KEYS = DIALECTS.keys
 # r"\text{"
 _COMMAND = re.compile(r"\\(?:text|textbf|textit|textrm|mathrm|mathbf|mathsf|boldsymbol|bf)\s?\{")
@@ -70,7 +81,8 @@ _PREAMBLE = any_case(
     r"|json|table|answer|reads?|says?|shows?)\b|文字|文本|内容|如下|表格))"
     r"[^\n]{0,200}[:：][*\s]{0,4}\n\s*"
     r"|\A(?:according to|based on|from|in|looking at|as shown in) [^,.\n]{1,60}, (?=\S)"
-    r"|\A[^.!?\n]{1,80}?(?:, but|; however,?|, so|: |,|\band(?: that)?|\bthat)\s*(?=(?:the|it|there|this)\b)"
+    r"|\A[^.!?\n]{1,80}?(?:, but|; however,?|, so|: |,|\band(?: that)?|\bthat)\s*(?=(?:the|it|there"
+    r"|this)\b)"
     r"|\A(?:so|therefore|thus|hence|clearly|obviously|overall|yes|sure|in (?:conclusion|summary|short)"
     r"|without a doubt|after \w{3,12}ing)[,!]? "
     r"|\A(?:(?:there(?: is|['’]s)|i have) )?no (?:doubt|question)(?: that)? |\Awithout a doubt, "
@@ -121,7 +133,7 @@ def extract_answer(completion: str) -> str | None:
             if (block := last_block(answer, tags)) is None:
                 return None
             answer = block
-    answer = _END.sub("", answer.strip()[-2 * MAX_ANSWER_CHARS :])
+    answer = _STRUCK.sub("", _END.sub("", answer.strip()[-2 * MAX_ANSWER_CHARS :])).strip()
     return answer if 0 < len(answer) <= MAX_ANSWER_CHARS else None
 
 
@@ -154,6 +166,18 @@ def all_boxed(text: str) -> list[str]:
             boxes.append(rest[:length].strip())
             end = mark.end() + length
     return boxes
+
+
+def boxed_together(text: str, between: re.Pattern[str] = BETWEEN_BOXES) -> list[str]:
+    """The contents of the boxes that end a text one beside the other; empty if it is only one."""
+    run: list[str] = []
+    for box in reversed(all_boxed(text)):
+        before, _, text = text.rpartition(f"\\boxed{{{box}}}")
+        if run and not between.match(text):
+            break
+        run = [box, *run]
+        text = before
+    return run if len(run) > 1 else []
 
 
 def last_fenced(text: str) -> str:
@@ -248,7 +272,7 @@ def ends_of(text: str) -> str:
 def normalise_short(text: str, fold: bool = True) -> str:
     """A short value without what is around it; not folded if its raised digits and fractions matter."""
     boxed = last_boxed(text) if "\\" in text else None
-    bare = text if boxed is None else boxed
+    bare = text if boxed is None else ", ".join(boxed_together(text)) or boxed
     if (value := json_value(bare)) is not None:
         bare = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
     bare = ends_of(without_explanation(bare))

@@ -5,7 +5,8 @@ One decision for all rewards, in the order of `asserted`:
 1. `_WITHDRAWN` takes back all that stands before it ("scratch that"), `_RETRACTED` the sentence before it.
 2. A sentence that asks asserts nothing (`_ASKS`); nor does a clause with words that suspend it
    (`_SUSPENDED`): conditions, guesses, possibilities, examples, what one thought at first, what is usually
-   so. A clause is a part of a sentence, up to a "but" or ";" or ", so".
+   so, or was so at another time; and `_FIRST_PERSON`: what a writer says of itself but sees, counts, works
+   out or chooses. A clause is a part of a sentence, up to a "but" or ";" or ", so".
 3. Words that embed what follows them (`HEARSAY`, `_EMBEDDED`: "she says that", "it is false that", "it might
    be") leave out the rest of their clause.
 4. Refusals (`reading.doubt`) are left out.
@@ -32,7 +33,8 @@ _WRONG = (
 )
 # The start of what may be an answer, in lower case: 5, b, yes, [1, 2], click(1, 2)
 _VALUE = (
-    r"[*_\"'“$(\[<{\\]{0,4}(?:\d\w*|[b-hj-z](?![a-z])|a(?=[.,;)]|\Z)|(?:yes|no|one|two|three|four|five|six|seven|eight"
+    r"[*_\"'“$(\[<{\\]{0,4}(?:\d\w*|[b-hj-z](?![a-z])|a(?=[.,;)]|\Z)|(?:yes|no|one|two|three|four|five"
+    r"|six|seven|eight"
     r"|nine|ten|left|right|click|tap|type|scroll)\b)"
 )
 # "Is it 4.5?": one sentence with the marks that end it
@@ -48,7 +50,8 @@ _ASKS = re.compile(
     r"|还是[^，,]{1,12}\Z"
 )
 _PERHAPS = (
-    r"(?:perhaps|maybe|possibly|conceivably|potentially|quizás?|tal vez|peut-être|vielleicht|möglicherweise"
+    r"(?:perhaps|maybe|possibly|conceivably|potentially|hopefully|presumably|supposedly|allegedly"
+    r"|wahrscheinlich|vermutlich|quizás?|tal vez|peut-être|vielleicht|möglicherweise"
     r"|eventuell|forse|talvez)"
 )
 _SUSPENDING = {
@@ -70,9 +73,11 @@ _SUSPENDING = {
         r"|(?:a|one|another) (?:\w{2,9} )?(?:possibility|candidate|chance)"
         r"|(?:is|are|seems?|would be|looks) (?:\w{2,9} )?(?:possible|plausible|conceivable|imaginable)"
         r"|(?:can|could)(?:not|n['’]t|['’]t| not) be (?:ruled out|excluded|dismissed)"
-        r"|between \w{1,12} and \w{1,12}, (?:probably|likely|say)"
-        r"|or (?:something|whatever|thereabouts)|(?<!\bi )(?<!best )(?<!educated )guess(?:ing|es|work)?"
-        r"|podría|pourrait|könnte|potrebbe|puede que|a lo mejor|hypothetical(?:ly)?|in theory|theoretically"
+        r"|between \w{1,12} and \w{1,12}, (?:probably|likely|say|so)"
+        r"|or (?:something|somewhere|whatever|thereabouts)|in the region of"
+        r"|(?<!\bi )(?<!best )(?<!educated )guess(?:ing|es|work)?"
+        r"|podrían?|pourrait|könnten?|potrebbe|puede que|a lo mejor|hypothetical(?:ly)?|in theory"
+        r"|theoretically"
         r"|(?:gut|hunch|intuition|instinct)s?(?: feeling)? (?:says?|tells|is|would)|toss-?up|coin (?:toss"
         r"|flip)"
         r"|(?:flip|toss)(?:ping|ing)? a coin|(?:shot|stab) in the dark|give or take|ballpark|for now"
@@ -96,6 +101,19 @@ _SUSPENDING = {
         r"|count)))"
         r"|made[- ]up|invent(?:ed|ing)?|at random|random(?:ly)? (?:pick|cho\w{2,5}|answer|number"
         r"|select\w{0,3})"
+    ),
+    "another time": (
+        r"there will be|had been|before (?:some(?:one|body)|they|he|she)\b|letzte[ns]? (?:woche|monat"
+        r"|jahr)|yesterday|(?<!from )(?<!than )(?<!the )(?:last|next) (?:night|week|month|year"
+        r"|time|spring|summer"
+        r"|autumn|fall|winter"
+        r"|monday|sunday|semester|season)|for a moment|gestern|morgen waren?|tomorrow|the day before"
+        r"|long ago|(?:years?|months?|weeks?|days?|hours?"
+        r"|minutes?) ago"
+        r"|(?:another|a different|(?:an|the) other|(?:the )?(?:previous|next|last)) (?:image|picture"
+        r"|photo(?:graph)?"
+        r"|frame|shot"
+        r"|question|time|task|example|chart|figure|video|clip|screen(?:shot)?|page)(?![ -]?s\b)"
     ),
     "habit": r"normally|usually|typically|ordinarily|in general|as a rule",
     "hearsay": (
@@ -141,25 +159,57 @@ _SUSPENDING = {
     ),
 }
 """Words, in lower case and by what they make of it, with which a clause asserts nothing."""
+# "i see 5", "my count is 5": what a first person asserts; all else that it says of itself ("i like b", "my
+# lucky number is 5") answers nothing
+_FIRST_PERSON = (
+    r"\A(?:[^,]{0,80}, )?[\W_]{0,6}(?:(?:so|and|but|yet|then|now|therefore|thus|hence|well"
+    r"|okay) )?(?:(?:i|we)"
+    r"(?!['’]?(?:m|re|ve|ll|d)?\b(?: \w{2,6}(?:n['’]?t|not)\b| (?:mean|meant)\b|(?: (?:am|are|can|could"
+    r"|do|did|have|has|had|will|would|shall|should|must|need"
+    r"|to|be|the|all|both|now|also|then|only|just|first|still|once|again|not|indeed|actually|clearly"
+    r"|\w{3,12}ly"
+    r"|therefore|thus|hence|already|going|able)){0,4} (?:see|saw|seen|count|find|found|get|got|arrive"
+    r"|choose|put|vote|tall|lean|reckon|figure|judge|discern|distinguish|declare|classif|enumerat"
+    r"|chose|pick|select|go(?:ing)?\b|opt|believe|think|say|answer|conclude|read|measur|estimat|calculat"
+    r"|comput"
+    r"|obtain|determin|deduc|deriv|infer|identif|spot|detect|locat|observ|notic|note|make|made|confirm"
+    r"|confident"
+    r"|certain|sure|positive|verif|check|look|zoom|recount|examin|inspect|analy|us(?:e|ed|ing)\b|appl|solv"
+    r"|simplif|add|subtract|multipl|divid|substitut|convert|compar|consider|eliminat|rule|exclud|reject"
+    r"|click"
+    r"|tap|press|type\b"
+    r"|enter|scroll|swipe|drag|open|wait|recogni|left|end up|settl|come|came|reach|report|tell"
+    r"|state"
+    r"|know|set|take|took|sum|round|draw|evaluat|appear|expect|understand|\w{1,2}\b)))"
+    r"(?=['’ ])"
+    r"|(?:my|our|your) (?!(?:[\w-]{1,12} ){0,3}(?:answer|count|recount|total|result|reading|estimate"
+    r"|measurement"
+    r"|calculation|computation|conclusion|verdict|choice|pick|selection|final|tally|response|analysis"
+    r"|left|right"
+    r"|solution|prediction|action|next step|task|goal|best)\b))"
+)
 # "if i had to guess, it is 5"
 _SUSPENDED = re.compile(
     rf"\b(?:{'|'.join(_SUSPENDING.values())})(?!\w)"
-    r"|\A\W{0,4}(?:suppose|imagine|pretend|e\.g|for (?:example|instance)"
+    rf"|{_FIRST_PERSON}"
+    r"|\A\W{0,4}(?:let \$?[a-z](?=\$? ?=|\$? be)|assume|suppose|imagine|pretend|e\.g|for (?:example|instance)"
     r"|(?:had|should|were) (?:it|he|she|they|we|i|you|there|the \w{1,16}))\b|\(or not\)|\A\W{0,4}if (?:any"
     r"|needed|necessary|possible|applicable)\b"
-    r"|如果|要是|假如|除非|否则|通常|一般(?:来说|情况下)|听说|据说|かもしれ|たぶん|아마"
+    r"|(?:也许|或许)(?=是?\d)|昨天|前天|去年|上(?:周|个月|次)|明天|如果|要是|假如|除非|否则|通常|一般(?:来说|情况下)|听说|据说|かもしれ|たぶん|아마"
 )
 _SOMEBODY = (
     r"(?:users?|you|they|people|friends?|others?|some(?:one|body)?|many|everyone|everybody|he|she|captions?"
     r"|labels?|annotators?|analysts?|experts?|colleagues?|critics?|neighbou?rs?|teachers?|students?|models?"
-    r"|assistants?|detectors?|classifiers?|prompts?|hints?|instructions?|(?:answer |\w{3,10}['’]s )keys?"
+    r"|assistants?|detectors?|classifiers?|manuals?|guides?|tutorials?|documentation|scripts?|recipes?"
+    r"|prompts?|hints?|instructions?|(?:answer |\w{3,10}['’]s )keys?"
     r"|chatgpt|gpt)"
 )
 _SAID = (
     r"(?:ask(?:s|ed)?|says?|said|claim(?:s|ed)?|thinks?|thought|believe[sd]?|suggest(?:s|ed)?"
     r"|t(?:old|ells?) (?:me|us)|choo?ses?|chose|pick(?:s|ed)?|answer(?:s|ed)?|wrote|writes?|vote[sd]?"
     r"|agree[sd]?"
-    r"|expect(?:s|ed)?|(?:wants?|wanted|would like) (?:me|us)|marked|annotated|estimate[sd]?|report(?:s"
+    r"|expect(?:s|ed)?|(?:wants?|wanted|would like)(?= (?:me|us|\d)\b)|marked|annotated|estimate[sd]?"
+    r"|report(?:s"
     r"|ed)?|insist(?:s|ed)?"
     r"|prefers?|hopes?)"
 )
@@ -169,7 +219,12 @@ HEARSAY = any_case(
     r"|(?:an?|his|her|their|your|another|other"
     r"|my(?! (?:calc|count|read|analy|estim|meas))) \w{2,14})\b"
     rf"|\b{_SOMEBODY}\b (?:\w{{1,8}} )?{_SAID}\b|\bwhether\b"
-    r"|(?:有人|用户|别人|他们?|她|网友|题目)(?:说|认为|觉得)"
+    r"|(?:有人|用户|别人|他们?|她|网友|题目|[友师学事家妈爸姐哥弟妹客者员]都?)(?:说|认为|觉得|选)|我猜|\b(?:sagt|meint|behauptet|glaubt)\b"
+    r"|\b(?:titles?|captions?|headlines?|subtitles?|file ?names?|alt text|prompt|lyrics|song"
+    r"|book) (?:[\w']{1,12} ){0,4}"
+    r"(?:is|are|says?|reads?|claims?|mentions?|contains?)\b"
+    r"|\ban? (?:\w{2,12} )?(?:friend|student|child|user|person|colleague|stranger|annotator|detector"
+    r"|model) \w{3,10}\b"
     r"|\b(?!(?:i|we|to|and|or|not|also|ha[sd]|have|would|might|may|could)\b)\w{2,14}(?: (?:once|ha[sd]|have"
     r"|would|might|may|could|often|already|also)){0,2} (?:told (?:me|us)|repl(?:ied|ies)|responded"
     r"|hope[sd]?(?: for)?|swears?|swore"
@@ -221,11 +276,14 @@ _WITHDRAWN = re.compile(
     r"|all of (?:that|this))\b|never ?mind\b|i (?:retract|withdraw|revoke|take) (?:that|it|this"
     r"|my \w{2,10})\b"
     r"|(?:but )?i (?:was|am|may be|might be|could be|must be) (?:wrong|mistaken)\b|(?:just )?kidding\b"
-    r"|(?:but )?i no longer (?:do|think|believe)\b|(?:on|upon) second thoughts?,? (?=i |no\b)|(?=otherwise\b)"
-    r"|no,? (?:that|it|this) (?:can(?:not|['’]t| not)|could(?: not|n['’]t)) be(?: (?:right|true|correct|it))?"
+    r"|(?:but )?i no longer (?:do|think|believe)\b|(?:on|upon) second thoughts?,? (?=i |no\b)"
+    r"|(?=otherwise\b)"
+    r"|no,? (?:that|it|this) (?:can(?:not|['’]t| not)|could(?: not|n['’]t)) be(?: (?:right|true|correct"
+    r"|it))?"
     rf"|or (?={_PERHAPS}\b)|(?={_PERHAPS},? (?:the answer is |it(?:['’]s| is) )?{_VALUE}\w*\W{{0,4}}"
     r"(?:\Z|[.,;!?\n]))|but (?:no|it (?:is|was) not)(?=\W*\Z)|i (?:suppose|guess|imagine)(?=\W*\Z)"
-    r"|(?:(?:but|and|yet|though|although),? )?(?=i (?:would not|wouldn['’]t|cannot|can['’]t|do not|don['’]t)"
+    r"|(?:(?:but|and|yet|though|although),? )?(?=i (?:would not|wouldn['’]t|cannot|can['’]t|do not"
+    r"|don['’]t)"
     r" (?:bet|rely|swear|vouch|guarantee|trust|stake)\b)|don['’]t (?:quote|hold) me\b|take (?:it|this"
     r"|that) with\b"
     r"|(?:that|it|this)(?:['’]s| is) (?:just |only |merely )?(?:an? |my )?(?:\w{2,12} )?(?:guess|hunch"

@@ -46,7 +46,12 @@ _DENIED_PLACE = any_case(
 # "[1, 2, 3, 4] or [5, 6, 7, 8]"
 _EITHER = any_case(
     r"[\])>],?\s{0,2}(?:\b(?:or|oder|ou)\b|或者?"
-    r"|还是)(?:[^\[\](){}<>.\d\n]{0,30}[\[(<]{1,3}[^\[\](){}<>]{0,80}[\])>]|\s?(?:none|nothing|nowhere|not)\b)"
+    r"|还是)(?:\s(?:some|any|else)|[^\[\](){}<>.\d\n]{0,30}[\[(<]{1,3}[^\[\](){}<>]{0,80}[\])>]|\s?(?:none"
+    r"|nothing|nowhere|not)\b)"
+)
+# "not a dog": what a place is called that it is not
+_NOT_IT = any_case(
+    r"\W*(?:not (?:the|an?|any)\b|non-|no (?!doubt)\w{2,16}\W*\Z|anything but|other than|不是|没有)"
 )
 MAX_STATEMENT = 400  # characters of an answer that states an absence; a longer one is not read for it
 
@@ -61,7 +66,8 @@ def stated_regions(text: str, kind: Kind, order_of: OrderOf = as_corners) -> lis
             else parse_regions(_DENIED_PLACE.sub(" ", part), kind, order_of) or None
         )
 
-    return (read(text) if '"' in text else stated(text, read)) or []
+    regions = (read(text) if '"' in text else stated(text, read)) or []
+    return [region for region in regions if not _NOT_IT.match(region.label)]
 
 
 def parse_regions(text: str, kind: Kind, order_of: OrderOf = as_corners) -> list[Region]:

@@ -19,7 +19,7 @@ from swift_grpo_ext.rewards.reading.numbers import (
     stated_quantity,
 )
 from swift_grpo_ext.rewards.reading.spelled_numbers import CLASSIFIERS, with_digits
-from swift_grpo_ext.rewards.reading.statement import CORRECTED, labels, taken_back, without_asides
+from swift_grpo_ext.rewards.reading.statement import CORRECTED, first_line, labels, taken_back, without_asides
 from swift_grpo_ext.rewards.reading.tokens import named_by
 from swift_grpo_ext.rewards.reading.words import QUANTITIES
 
@@ -48,10 +48,6 @@ _TIME = re.compile(
     r"|(?:sept?|oct|nov|dec)(?:o?(?:em)?ber)?)\.? \d{1,2}\b|"
     r"(?<![\d:])\d{1,2}:\d{2}(?::\d{2})?(?: ?[ap]\.?m\b\.?)?(?![\d:])|\b\d{1,2} ?(?:o['’]clock"
     r"|[ap]\.?m\b)|\d{1,2}点钟?"
-)
-# "7\n\nThree of them": a first line that is the number alone, and an explanation below it
-_FIRST_LINE = re.compile(
-    r"\W{0,8}(\d{1,9}(?:\.0)?)(?: [^\W\d]{1,16})?[.。!:：*\s]{0,6}\n\s*(?![\s\d(*•-]*\d)"
 )
 # "none. there are 3 cats": said first
 _NONE_FIRST = re.compile(
@@ -95,7 +91,7 @@ _BESIDE = (
     place(
         r"(?:\b(?:almost|nearly|close to|just (?:under|over)|not quite|approaching|no(?: number)?)|接近"
         r"|将近)\s?\Z|\b(?:page|step|figure|chapter)\s\Z"
-        r"|\b(?!(?:the|final|total|correct|exact|right) )[a-z]{3,16} number\s\Z"
+        r"|\b(?!(?:the|final|total|correct|exact|right) )[a-z]{3,16} (?:number|no\.)\s\Z"
     ),
     place(behind=r"(?:st|nd|rd|th)\b"),
 )
@@ -134,8 +130,7 @@ def _counted(text: str, topic: frozenset[str]) -> int | None:
     Of several things that which is asked for, else the first one.
     """
     plain = _plain(text)
-    first = _FIRST_LINE.match(plain)
-    source = first[1] if first else plain
+    source = first_line(plain)
     if _NONE_FIRST.match(plain):
         return 0
     numbers = counts(text[:MAX_SUM])

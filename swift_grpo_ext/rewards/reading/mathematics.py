@@ -6,7 +6,7 @@ nothing else gets dollar signs, and what stands in prose is cut out of it first.
 
 import re
 
-from swift_grpo_ext.rewards.reading.answer import all_boxed, last_boxed, unwrapped
+from swift_grpo_ext.rewards.reading.answer import BETWEEN_BOXES, boxed_together, last_boxed, unwrapped
 from swift_grpo_ext.rewards.reading.doubt import NEGATED, REJECTED
 from swift_grpo_ext.rewards.reading.numbers import BOUND
 from swift_grpo_ext.rewards.reading.spelled_numbers import with_digits
@@ -64,11 +64,6 @@ _SENTENCE = re.compile(
     r"(?<!i\.e)\.(?=\s|\Z)|[。;；\n]|,? (?:because|since|which"
     r"|as)\b|（|\s\((?=or|about|approx)"
 )
-# " and ": between two boxes
-_BETWEEN_BOXES = re.compile(
-    r"(?:[\s$.,，、;&]|\\[()\[\]]|\\q?quad|\\[,;:! ]|\\text\s?\{[^{}]{0,24}\}|and\b|or\b|[和或及]"
-    r"|[A-Za-z]_?\{?\d?\}?\s{0,2}=){0,16}\Z"
-)
 # "[45]."
 _BRACKETED = re.compile(r"(?<!\\left)(?<!\\)\[([^\[\],]{1,200})(?<!\\right)\][\s.]{0,4}\Z")
 # " for ": before what is given
@@ -119,17 +114,9 @@ def in_dollars(text: str) -> str:
     return f"${expression}$" if is_expression(expression) else text
 
 
-def joined_boxes(text: str, between: re.Pattern[str] = _BETWEEN_BOXES) -> str:
+def joined_boxes(text: str, between: re.Pattern[str] = BETWEEN_BOXES) -> str:
     """The contents of the boxes that end a text one beside the other, as a list; "" if it is only one."""
-    boxes = all_boxed(text)
-    run: list[str] = []
-    for box in reversed(boxes):
-        before, _, text = text.rpartition(f"\\boxed{{{box}}}")
-        if run and not between.match(text):
-            break
-        run = [box, *run]
-        text = before
-    return ", ".join(map(latex, run)) if len(run) > 1 else ""
+    return ", ".join(map(latex, boxed_together(text, between)))
 
 
 def gold_reading(text: str) -> str:
@@ -195,7 +182,7 @@ def _last_span(text: str) -> str:
             and _SPAN.search(text, 0, span.start())
         ):
             continue  # "It is $2\\pi r$ for $r = 1$."
-        if run and not _BETWEEN_BOXES.match(text[span.end() : last]):
+        if run and not BETWEEN_BOXES.match(text[span.end() : last]):
             break
         run = [next(filter(None, span.groups())), *run]
         last = span.start()

@@ -46,7 +46,8 @@ _UNIT_POWER = r"(?:\^\{?([23])\}?|([23])(?!\d))"
 _PER = rf"(?:\s?/\s?|\sper\s)([^\W\d_]{{1,12}}){_UNIT_POWER}?"
 # "-$1,234.5 million km^2 per year"
 _NUMBER = re.compile(
-    rf"{_SIGN}({_COMMAS}|{_POINTS_THEN_COMMA}|{_POINTS}|{_PLAIN})(?:{_DIVISOR})?(?:{_POWER})?\s?({_PERCENT})?"
+    rf"{_SIGN}({_COMMAS}|{_POINTS_THEN_COMMA}|{_POINTS}"
+    rf"|{_PLAIN})(?:{_DIVISOR})?(?:{_POWER})?\s?({_PERCENT})?"
     rf"\s?({_WORD})?(?:\s?(?!per\s)([^\W\d_]{{1,12}}))?(?:(?<=[A-Za-z]){_UNIT_POWER})?(?:{_PER})?"
 )
 # "1,234.5": the commas are marks of thousands
@@ -127,7 +128,21 @@ BOUND = any_case(
 _NOT_STATED: tuple[Place, ...] = (
     place(NEGATED.pattern),
     place(r"\d(?: [a-z]{1,16})? (?:out )?of (?:the|these|those|all|its|their) \Z"),
-    place(behind=rf"{_OF_UNIT}(?:{REJECTED.pattern}|\s(?:is|are) too )"),
+    place(  # "5 is wrong", and what is said of the number itself: "5 is my lucky number"
+        behind=rf"{_OF_UNIT}(?:{REJECTED.pattern}|\s(?:is|are) too )"
+        r"|(?: [a-z]{2,16}){1,3} (?:in|of|on) my (?!view|count|opinion|left|right)|(?:\s?%)?\s(?:is|was|are"
+        r"|were)\s(?:(?:an?|one of|among)\s(?!total|typo)|the (?:forecast|target|goal"
+        r"|plan|prediction|number (?:of|on) (?:my|the page))\b|(?:my|your|his"
+        r"|her|their|our"
+        r"|what|how|where|when|why|used|known|said|written|printed|divisible|prime|odd|even|greater|less"
+        r"|more|close|near|common|typical|usual|popular|possible|plausible)\b(?!\s(?:final "
+        r"|total )?(?:answer|count|result|total)))"
+    ),
+    place(  # "Try 5", "Page 5": a suggestion, or the number of something else
+        r"(?:\A|(?<!\.\.)[.!?\n]\s)\W{0,6}(?:try|options?|mindestens|guess|imagine|suppose|consider|pages?|figures?|fig|question"
+        r"|step|image|picture|photo|chapter|section|table|task|problem|exercise|example|item|line|row"
+        r"|version|day|week|month|year|room|bus|gate|route|platform|stage|level|lesson|slide|frame)\s#?\Z"
+    ),
     place(BOUND.pattern),
     place(
         behind=(

@@ -7,6 +7,7 @@ from swift_grpo_ext.rewards.reading.answer import normalise_short, short_answer
 from swift_grpo_ext.rewards.reading.assertion import stated
 from swift_grpo_ext.rewards.reading.doubt import NEGATION, REJECTED, is_denied, refuses
 from swift_grpo_ext.rewards.reading.statement import LABEL, Statement, last_statement
+from swift_grpo_ext.rewards.reading.tokens import named_by
 from swift_grpo_ext.rewards.reading.words import OPTIONS, WRITING, any_case, by_word
 
 Options = dict[str, str]
@@ -102,7 +103,8 @@ _ECHOED = any_case(
     r"| shown)? include\b[^\n]*"
     r"|\b([A-Z]) or (?:not \1|whatever|something)\b"
     r"|\b(?:wrong|incorrect|false) (?:answer|option|choice)s? (?:is|are|would be)\b[^.\n]{0,40}"
-    r"|(?<![^\n])[^\n✓✔✅]*(?:[✗✘❌]|[:：–—-]\W{0,4}(?:incorrect|wrong|false|错误|不正确|不符合?)\W{0,4}(?=\n|\Z))[^\n]*"
+    r"|(?<![^\n])[^\n✓✔✅]*(?:[✗✘❌]|[:：–—-]\W{0,4}(?:incorrect|wrong|false|错误|不正确|不符合?)\W{0,4}(?=\n"
+    r"|\Z))[^\n]*"
     r"|(?<![A-Za-z])[A-Z]\s?(?:[✗✘❌×]|\((?:wrong|incorrect|false|no)\)|(?:→|[:：] ?)\s?no\W{0,3}(?=\n|\Z"
     r"|\b[A-Z]:))"
 )
@@ -133,15 +135,35 @@ _OPENING = re.compile(
     r"|since|as|for|due"
     r"|given)\b|因为|[。](?=.))"
 )
-# "B"
-_CAPITAL = re.compile(
-    r"(?<![A-Za-z0-9_'’.])([B-HJ-Z](?!\s+or\s+not)|A(?!\s(?!and\b|or\b)[a-z]))(?![A-Za-z0-9_'’]"
-    r"|\.[A-Za-z0-9])"
+_CAPITAL = (
+    r"(?<![A-Za-z0-9_'’.])([B-HJ-Z](?!\s+or\s+not)|A(?!\s(?!and\b|or\b)[a-z]))"
+    r"(?![A-Za-z0-9_'’]|-[a-z]|\.[A-Za-z0-9])"
+)
+# Where a letter is chosen: behind a sign or words that lead to it, unless it is but described ("option B is
+# about a cat"), or before words that say that it is right ("only B fits").
+# "which matches choice B"
+_PLACED = re.compile(
+    r"(?:(?:\A|[\n.,;:!|/&—–→>=-]|[^\x00-\x7f]|\b(?i:options?|choices?|letters?|answers?|antwort|opci[oó]n|opção"
+    r"|letra"
+    r"|lettera|scelta|elimination|either|between|of|also|only|both|be|is|are|it['’]s|that['’]s|gives?"
+    r"|obtain|get"
+    r"|(?:match|correspond|lead|point|come|fit)\w{0,3}(?: to| with| down to)?|leaves? us with|so|therefore"
+    r"|(?:vot|pick|choos|select|lean|opt|go)(?:e|ed|ing)?(?: for| with| to| towards?)?"
+    r"|thus|hence|but|and|or|without a doubt|\w{2,12}ly|la|el|ist|est|è|é|es|ans|conclude that"
+    r"|means?))\W{0,6}|\w[*\s]{0,3}\((?i:option |choice |letter )?)"
+    rf"{_CAPITAL}(?=\)\s|[)}}\]*\s\"'”]{{0,5}}(?:\Z|[^\x00-\x7f]|[,.;:!?|/&\n(=>-]|(?:because|since|as|for"
+    rf"|due"
+    rf"|given|and"
+    r"|or|but|while|which|y|ou?|e|et|und|oder|here|also|in|with|on the|it is|by|rather|instead|not)\b))"
+    rf"|{_CAPITAL}(?=\W{{0,4}}(?:(?:best|also|clearly|both|all) )?(?:fits?\b|remains?\b|(?:must|should"
+    rf"|has to) be (?:chosen|selected|picked|the|right|correct)|match|holds?\b"
+    rf"|wins?\b|works?\b"
+    r"|describ|mention|shows?\b|correspond|satisf|agree|appl(?:y|ies)|it is\b|are visible|makes?\b"
+    r"|stands? out\b|(?:is|are)"
+    r" (?:it\b|what|exactly|the (?:one|only|most|best)|most|best|correct|right|true))|\W{0,6}[^\x00-\x7f])"
 )
 
 
-# "reading"
-_WORD = re.compile(r"[a-z0-9]{2,24}")
 # "is not"
 _DENYING = any_case(r"\b(?:not?|neither|nor|none|never|cannot|without)\b|n['’]t\b")
 # "none of the above"
@@ -309,7 +331,7 @@ def _implied(text: str, options: Options) -> Letters | None:
     for match in (_CLOSING.search(text[-64:]), _ALONE.match(last.strip(' *`#"')), _OPENING.match(text)):
         if match and match[1].upper() in possible:
             return frozenset(match[1].upper())
-    return possible & {match[1] for match in _CAPITAL.finditer(text)} or None
+    return possible & {letter for match in _PLACED.finditer(text) for letter in match.groups()} or None
 
 
 def _named(text: str, options: Options) -> Letters | None:
@@ -328,9 +350,9 @@ def _named(text: str, options: Options) -> Letters | None:
 
 def _described(text: str, options: Options) -> Letters | None:
     """The one option all of whose own words stand in the answer, which has no own word of another."""
-    words = set(_WORD.findall(text.casefold()))
-    of_option = {letter: set(_WORD.findall(option)) for letter, option in options.items()}
-    shared = set.intersection(*of_option.values()) if of_option else words
+    words = named_by(text)
+    of_option = {letter: named_by(option) for letter, option in options.items()}
+    shared = frozenset.intersection(words, *of_option.values())
     touched = [letter for letter, own in of_option.items() if (own - shared) & words]
     if len(touched) != 1 or _DENYING.search(text):
         return None

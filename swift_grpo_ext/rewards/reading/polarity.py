@@ -19,7 +19,7 @@ _ANY = "|".join(map(re.escape, sorted(_POLARITY, key=len, reverse=True)))
 
 
 # "yes"
-_FIRST = re.compile(rf"({_ANY})(?![^\W_])")
+_FIRST = re.compile(rf"({_ANY})(?![^\W_]|-\w)")
 
 
 _CLAIM = (
@@ -71,7 +71,8 @@ _NEGATED = re.compile(
     r"\bnot\b(?! (?:only|just|to mention)\b)|n['’]t\b|\b(?:cannot|never|neither(?! \w{1,20} nor)"
     r"|zero(?= [a-z])"
     r"|none of|nobody"
-    r"|(?<!\ba )no(?= [a-z])(?! (?:doubt|matter|problem|wonder)\b)|(?<=\w )nothing(?! but)"
+    r"|(?<!\ba )no(?= [a-z])(?! (?:doubt|matter|problem|wonder|worries|harm|need|way)\b)"
+    r"|(?<=\w )nothing(?! but)"
     r"|nothing (?:like|of|in|is)"
     rf"|without(?! (?:a |any )?doubt)|{_LACKING})\b"
     r"|没(?!错|问题)|不(?![仅过同少错久断管论只但得])|并非|ありません|いません|ない。|없습니다|아닙니다"
@@ -109,7 +110,8 @@ _DOUBLE = re.compile(
 _MARKS = re.compile(r"(?:[^\w.?!\d]{1,16}|\d{1,2}[.)]\s){0,4}")
 # "i think yes", "looks like no", "verdict: yes"
 _OPINION = re.compile(
-    r"(?:(?:i|we) (?:would |['’]d )?(?:think|believe|guess|suppose|say|assume)|i['’]d say|it(?:['’]s| is) an?"
+    r"(?:(?:i|we) (?:would |['’]d )?(?:think|believe|guess|suppose|say|assume)|i['’]d say"
+    r"|it(?:['’]s| is) an?"
     r"|(?:it )?(?:looks|seems) like|(?:most |very )?(?:probably|likely)|so|therefore|thus|hence|sure"
     r"|(?:short |my |the |final |in short, )?(?:verdict|answer|result|conclusion)(?: is)?|我认为"
     r"|我觉得|我想|应该)"
@@ -124,7 +126,11 @@ _JOINT = re.compile(
     r"|または|或者?|还是){0,12}"
 )
 # "no idea", "no image": the word is part of something else
-_NO_THING = re.compile(r"no (?:problem|idea|clue)\b|no\. ?\d")
+_NO_THING = re.compile(
+    r"no (?:problem|idea|clue|worr(?:y|ies)|harm|need|way|wonder|matter|telling|time|chance to|hurry|rush"
+    r"|thanks|offen[cs]e"
+    r"|pressure|hard feelings|further|more|longer|sooner)\b|no\. ?\d"
+)
 # "no, i cannot see it": the word stands by itself
 _COMMA = re.compile(r"\W*no(?:pe)?\W*[,.;:\n]")
 # "yes and no"
