@@ -146,8 +146,10 @@ def test_a_script_is_read_and_not_run(tmp_path):
     assert not (tmp_path / "ran").exists()
 
 
-def test_the_command_line_takes_the_host_arguments():
+def test_the_command_line_takes_the_host_arguments(digits):
     words = [
+        "--dataset",
+        str(digits.train),
         "--rlhf_type",
         "grpo",
         "--model",
@@ -164,6 +166,7 @@ def test_the_command_line_takes_the_host_arguments():
         timeout=250,
     )
     assert result.returncode == 2, result.stderr[-2000:]
+    assert not result.stderr
     rules = {finding["rule"] for finding in json.loads(result.stdout)}
     assert {"host-refuses", "no-reward"} <= rules
 

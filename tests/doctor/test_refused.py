@@ -34,10 +34,15 @@ def run_of(words, *more, ranks="1"):
     return inputs.run_of([*PLAIN, *more, *words], environ=Environ({"NPROC_PER_NODE": ranks}))
 
 
-def said_to(commands):
-    """The messages of each command, from one child for all."""
+def refused_of(commands):
+    """Messages, each with the argument that it is about, of each command, from one child for all."""
     questions = [refused.question(run) for run in commands]
-    return [[text for text, _ in said["refused"]] for said in host_table.ask(questions, 500)]
+    return [said["refused"] for said in host_table.ask(questions, 500)]
+
+
+def said_to(commands):
+    """The messages of each command."""
+    return [[text for text, _ in pairs] for pairs in refused_of(commands)]
 
 
 def test_ms_swift_refuses_what_it_refuses_in_a_run():
@@ -58,6 +63,14 @@ def test_batches_of_megatron_are_shared_out_over_the_launch_s_ranks():
     of_two, of_four, of_unknown = said_to(runs)
     assert of_two == of_unknown == []
     assert [text.split(" = ")[0] for text in of_four] == ["ValueError: num_rollout_prompt (2)"]
+
+
+def test_a_message_that_names_a_given_argument_is_about_that_one():
+    best = ["--val_dataset", "a", "--load_best_model_at_end", "true"]
+    uneven = ["--eval_strategy", "steps", "--save_steps", "50", "--eval_steps", "30"]
+    [[(text, name)]] = refused_of([run_of([*best, *uneven, "--max_completion_length", "256"])])
+    assert text.startswith("ValueError: --load_best_model_at_end requires the saving steps")
+    assert name == "load_best_model_at_end"
 
 
 def test_ms_swift_refuses_no_setting_that_runs():

@@ -164,10 +164,10 @@ def _sample(run: Run, where: str, row: Row, folder: Path) -> Sample:
 
 def _stream(run: Run, path: Path, *, strict: bool) -> Iterator[Row]:
     """Rows as the host's loader gives them, one by one; nothing is written to its cache."""
-    from swift.dataset import load_dataset
-
     columns = run.arguments.columns
     with _alone():
+        from swift.dataset import load_dataset  # which logs that it was
+
         train, _ = load_dataset(
             [str(path)],
             streaming=True,
@@ -182,6 +182,9 @@ def _stream(run: Run, path: Path, *, strict: bool) -> Iterator[Row]:
 @contextmanager
 def _alone() -> Iterator[None]:
     """No log of the host and its packages, and no waiting for other ranks, which load nothing now."""
+    from swift.utils import get_logger
+
+    get_logger()  # sets its level when it is made
     loggers = [logging.getLogger(name) for name in ("swift", "ms-swift", "datasets", "modelscope")]
     before = [logger.level for logger in loggers]
     try:

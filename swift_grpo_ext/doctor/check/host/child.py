@@ -9,6 +9,7 @@ import argparse
 import importlib.metadata
 import json
 import os
+import re
 import socket
 import sys
 import traceback
@@ -99,12 +100,18 @@ class _Recorder:
             except _REFUSALS as error:
                 places = _ARGUMENTS if self.refused else _ARGUMENTS + _ARGUMENTS_OF_TRANSFORMERS
                 if _is_raised_in(places, error):
-                    self.refused.append((_message(error), self.last_read))
+                    message = _message(error)
+                    self.refused.append((message, self._argument_of(message)))
             except Exception as error:  # of a model or a package that is not here: nothing is said then
                 traceback.print_exception(error)
             return None
 
         return recording
+
+    def _argument_of(self, message: str) -> str:
+        """The given argument that a message names with its dashes, or else that was read last."""
+        named = (name for name in re.findall(r"--(\w+)", message) if name in self.values)
+        return next(named, self.last_read)
 
     def reader(self) -> Callable[[Any, str], Any]:
         """What reads an attribute of the arguments, and remembers it."""
@@ -124,7 +131,7 @@ def refusals(kind: str, values: dict[str, Any], unknown: list[str], ranks: int) 
 
     ``unknown`` names arguments whose value is not known; a check that reads one is left. ``ranks`` is the
     number of training processes, 0 if it is not known. Returns ``refused``: pairs of a message and the given
-    argument that was read last before it.
+    argument that it names, or that was read last before it.
     """
     import torch.distributed as dist
     from torch.testing._internal.distributed.fake_pg import FakeStore

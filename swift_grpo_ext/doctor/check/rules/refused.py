@@ -28,6 +28,7 @@ _CURES = {
     "Please set --model": "--model Qwen/Qwen2.5-VL-7B-Instruct",
     "Please input the training dataset": "--dataset train.jsonl",
     "num_generations must be greater than 1": "--num_generations 8",
+    "must be divisible by num_generations": "a generation batch that is a multiple of --num_generations",
     "vllm_mode is required": "--vllm_mode colocate",
     "vllm_mode is not supported": "--use_vllm true, or leave --vllm_mode out",
     "async generate require": "--vllm_mode server, or --async_generate false",

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 
 from swift_grpo_ext.doctor.check.facts import probing
@@ -67,10 +67,12 @@ def _column(run: Run) -> Iterator[Problem]:
     for own in run.trials.own:
         if own.gold and own.samples and not own.gold.scores:
             reason = own.gold.outcomes[0].reason
-            columns = ", ".join(_own_columns(own.samples)) or "none"
+            given = _own_columns(own.samples)
             what = f"{own.reward.name} scores no gold answer of {len(own.samples)} rows: {reason}"
-            fix = f"a column {' or '.join(own.reward.gold)} that it can read; the columns are {columns}"
-            yield Problem(what, own.samples[0].where, fix)
+            fix = f"a column {' or '.join(own.reward.gold)} that it can read"
+            if not set(given) & set(own.reward.gold):
+                fix = _renamed(given, own.reward.gold[0]) + fix
+            yield Problem(what, own.samples[0].where, f"{fix}; the columns are {', '.join(given) or 'none'}")
     given = _own_columns(run.trials.samples)
     for trial in run.trials.others:
         if trial.lacks_column:
@@ -78,9 +80,13 @@ def _column(run: Run) -> Iterator[Problem]:
             wanted = re.findall(r"'(\w+)'", trial.last_line)
             fix = "add the column"
             if given and wanted:
-                renamed = json.dumps({given[0]: wanted[-1]})
-                fix = f"--columns '{renamed}', or {fix}; the columns are {', '.join(given)}"
+                fix = f"{_renamed(given, wanted[-1])}{fix}; the columns are {', '.join(given)}"
             yield Problem(what, trial.name, fix)
+
+
+def _renamed(given: Sequence[str], wanted: str) -> str:
+    """How ms-swift is told that a column is the one that is wanted; empty if there is none."""
+    return f"--columns '{json.dumps({given[0]: wanted})}', or " if given else ""
 
 
 def _own_columns(samples: Iterable[Sample]) -> list[str]:
