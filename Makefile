@@ -77,7 +77,7 @@ test-legacy: $(READY)  ## plugins/legacy_swift3.py on ms-swift 3.1 to 3.5, which
 test-liger: $(READY) $(ENVS)/liger/.ready  ## liger's own GRPO loss over our log-probs
 	$(ENVS)/liger/bin/python -m pytest -m lane tests/trainer/test_liger.py
 
-test-megatron: $(READY) $(ENVS)/megatron/.ready $(ENVS)/megatron-ray/.ready  ## Megatron's trainer on the CPU: every layout and family; PIECE=... for some
+test-megatron: $(READY) $(ENVS)/megatron/.ready $(ENVS)/megatron-ray/.ready $(ENVS)/vllm/.ready  ## Megatron's trainer on the CPU: every layout and family; PIECE=... for some
 	$(BIN)/python -m pytest tests/megatron -n 2 --dist loadgroup $(if $(PIECE),-k "$(PIECE)")
 
 test-processors: $(READY)  ## the tests that compare numbers, under other instruction sets and numbers of threads

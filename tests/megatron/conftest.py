@@ -36,6 +36,16 @@ def python_with_ray(shared_folder) -> Path:
     return folder / "bin/python"
 
 
+@pytest.fixture(scope="session")
+def engine_packages() -> Path:
+    """Where vLLM for the CPU is installed: in the environment ``VLLM_ENV``, else in that of its lane."""
+    folder = Path(os.environ.get("VLLM_ENV", ENVIRONMENT.with_name("vllm")))
+    packages = next(folder.glob("lib/*/site-packages/vllm"), None)
+    if packages is None:
+        pytest.fail(f"no vLLM in {folder}: make .swift_grpo_ext/envs/vllm/.ready", pytrace=False)
+    return packages.parent
+
+
 def make_environment(folder: Path, listed: str = "megatron") -> None:
     """Install what ``constraints`` list, unless it is there."""
     if (folder / "bin/python").exists() and next(folder.glob("lib/*/site-packages/mcore_bridge"), None):

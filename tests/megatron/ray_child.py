@@ -1,7 +1,7 @@
 """`megatron rlhf` with Ray on the CPU, with made-up completions: `python ray_child.py CONFIG`, as ms-swift starts it from a YAML file.
 
-Ray's workers record what those of `megatron_child.py` do, see ray_workers.py. There are no rollout engines: the driver
-makes completions up, and hands out weights to nobody.
+Ray's workers record what those of `megatron_child.py` do, see ray_workers.py. Without rollout engines the driver makes
+completions up, and hands out weights to nobody.
 """
 
 import os
@@ -36,7 +36,8 @@ def main():
 
     made_up.register_reward()
     made_up.use_small_vocabulary(given["model"])
-    use_made_up_completions()
+    if not given["rollout"]["gpus"]:
+        use_made_up_completions()
     os.environ[cpu_as_cuda.STORE] = str((config.parent / "ranks").resolve())
     os.environ[ray_workers.FOLDER] = str(config.parent.resolve())
     os.environ[ray_workers.MODEL] = str(given["model"])

@@ -36,6 +36,7 @@ class Recording:
                 "policy": policy.detach().clone(),
                 "old": _copy(batch.old_per_token_logps),
                 "ref": _copy(batch.ref_per_token_logps),
+                "rollout": _copy(batch.rollout_per_token_logps),
                 "mask": batch.completion_mask.bool().clone(),
                 "advantages": batch.advantages.detach().clone(),
                 "loss": loss.detach().item(),

@@ -72,6 +72,7 @@ MEGATRON = {
     "recompute_granularity": "none",
     "vit_attn_impl": "sdpa",
 }
+ENGINE = {"vllm_max_model_len": 512, "vllm_enforce_eager": True}
 TRANSFORMERS = {
     **BOTH,
     **testing.CPU_ARGUMENTS,
@@ -240,25 +241,60 @@ def train_transformers(model, rows, folder, python=sys.executable, **arguments):
     return Run(folder)
 
 
-def train_with_ray(python, model, rows, folder, workers=1, **arguments):
+def train_with_ray(python, model, rows, folder, workers=1, engine=None, **arguments):
     """Run ms-swift's Ray trainer with so many workers on a CPU; arguments on top of `MEGATRON`.
 
-    Ray counts GPUs that are not there: it believes the variable, and the workers' CUDA is the CPU.
+    Ray counts GPUs that are not there: it believes the variable, and the workers' CUDA is the CPU. Completions are
+    made up, or sampled by one `Engine` beside each worker.
     """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     given = {**MEGATRON, **_given(model, rows, folder), "offload_model": False, **arguments}
     config = {name: _plain(value) for name, value in given.items() if value is not None}
     config |= {"train": {"gpus": workers}, "rollout": {"gpus": 0}}
+    if engine:
+        config |= {
+            "rollout": {"gpus": workers, **ENGINE},
+            "colocate_groups": [["train", "rollout"]],
+            "sleep_level": 0,
+        }
     (folder / "run.yaml").write_text(json.dumps(config), encoding="utf-8")  # JSON is YAML
     environment = {
         "CUDA_VISIBLE_DEVICES": ",".join(map(str, range(workers))),
         "RAY_AUTH_MODE": "disabled",
         "RAY_DEDUP_LOGS": "0",
-        "PYTHONPATH": os.pathsep.join([PATH, str(HERE)]),
+        "PYTHONPATH": os.pathsep.join([PATH, str(HERE), *(engine.path if engine else ())]),
+        **(engine.variables if engine else {}),
     }
     _start([python, HERE / "ray_child.py", folder / "run.yaml"], folder, LIMIT, environment)
     return Run(folder)
+
+
+@dataclass(frozen=True)
+class Engine:
+    """vLLM for the CPU, in an environment of its own, beside Ray's workers.
+
+    Attributes:
+        packages: Where it is installed.
+        forgets: Whether it drops the features of images with each sync of weights, as ms-swift does without Ray.
+    """
+
+    packages: Path
+    forgets: bool = True
+
+    @property
+    def path(self):
+        """What its processes find modules in."""
+        return [str(HERE / "engine_preload"), str(self.packages)]
+
+    @property
+    def variables(self):
+        """What it is told by its environment."""
+        return {
+            "VLLM_CPU_KVCACHE_SPACE": "1",  # GiB
+            "SWIFT_RAY_WEIGHT_BUCKET_MB": "64",
+            **({"RAY_ENGINE_FORGETS": "1"} if self.forgets else {}),
+        }
 
 
 def _plain(value):

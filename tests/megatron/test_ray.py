@@ -1,7 +1,4 @@
-"""ms-swift's Ray trainer on Megatron: its driver and workers train as the transformers trainer does, on the same completions.
-
-Without rollout engines: what vLLM's servers return, and how weights get there, is not run.
-"""
+"""ms-swift's Ray trainer on Megatron: its driver and workers train as the transformers trainer does, on the same completions."""
 
 import pytest
 
