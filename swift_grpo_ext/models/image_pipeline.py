@@ -55,7 +55,7 @@ class PreparedImageCache:
         """The result for a key, which names content and options; computed if it is not held.
 
         Raises:
-            DatasetRowError: Computing it failed, now or at most ten minutes ago.
+            DatasetRowError: Computing it failed, now or less than a minute ago.
         """
         with self._lock:
             of_key = self._making.setdefault(key, threading.Lock())

@@ -87,7 +87,9 @@ class EndRequest:
 
     def _ask(self, reason: str) -> None:
         self.reason = reason
-        text = f"{reason}: this step is finished and saved, then the run ends; once more ends it now"
+        text = (
+            f"{reason}: a step that has begun is finished and saved, then the run ends; once more ends it now"
+        )
         with suppress(OSError, ValueError):  # nobody may listen any more; a signal may interrupt `print`
             os.write(sys.__stderr__.fileno() if sys.__stderr__ else 2, f"swift-grpo-ext: {text}\n".encode())
 
