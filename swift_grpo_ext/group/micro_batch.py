@@ -13,6 +13,7 @@ from torch import Tensor
 from swift_grpo_ext.group.forward import (
     ROW_INPUTS,
     TOKEN_INPUTS,
+    TYPE_INPUTS,
     as_flat_row,
     as_rows,
     is_flat,
@@ -195,7 +196,10 @@ def _packed(
 ) -> MicroBatch:
     """The same with a pack of these groups, in which ``media`` (all, unless they are given) stand."""
     assert batch.form is not None
-    pack = build_pack(groups, batch.inputs["attention_mask"], completion_mask, batch.form, batch.images_at)
+    # What the model reads decides which tokens see each other, not where its images are.
+    given = [batch.inputs[name] for name in TYPE_INPUTS if name in batch.inputs]
+    types = next((each for each in given if each.shape == batch.inputs["input_ids"].shape), None)
+    pack = build_pack(groups, batch.inputs["attention_mask"], completion_mask, batch.form, types)
     pack_inputs(batch.text_inputs(), pack, {})  # raises for an input that it does not know
     shown = (batch.media or {}) if media is None else media
     order = {name: images_in_order(images, pack) for name, images in shown.items()}

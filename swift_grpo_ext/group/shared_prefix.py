@@ -161,13 +161,13 @@ def build_pack(
     attention_mask: Shaped[Tensor, "batch seq"],
     completion_mask: Shaped[Tensor, "batch keep"],
     form: PackForm,
-    images: Int[Tensor, "batch seq"] | None = None,
+    token_types: Int[Tensor, "batch seq"] | None = None,
     worth: int = WORTH,
 ) -> Pack:
     """Lay the tree of the groups' rows out, on the device of the masks.
 
-    ``images``, 0 but at their tokens, are read where these see each other; ``worth`` is the least number of
-    tokens that a shared run has to spare, but for whole prompts.
+    ``token_types``, 1 of images and 2 of videos, are read where these see each other; ``worth`` is the least
+    number of tokens that a shared run has to spare, but for whole prompts.
 
     Raises:
         CannotPackError: No row has a token with a loss, or an image reaches from a prompt into a
@@ -187,8 +187,9 @@ def build_pack(
     ]
     source = torch.cat(tokens)
     layout = PackLayout(tree.nodes, form)
-    if form.image_blocks != "none" and images is not None:
-        layout = replace(layout, blocks=image_runs(images.flatten().cpu()[source] > 0, layout))
+    if form.image_blocks != "none" and token_types is not None:
+        of_images = torch.isin(token_types.flatten().cpu()[source], torch.tensor([1, 2]))
+        layout = replace(layout, blocks=image_runs(of_images, layout))
 
     place = torch.zeros(batch * seq, dtype=torch.long)  # in the pack, of each token of the batch
     ids = torch.zeros_like(place)
