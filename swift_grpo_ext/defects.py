@@ -252,6 +252,15 @@ _ALL = (
         (f"{SWIFT}/blob/v4.6.0/swift/rlhf_trainers/utils.py",),
     ),
     Defect(
+        "F41",
+        "Gemma 3 trains and samples with image tokens that see those before them only, not each other: from "
+        "transformers 5.11 on ms-swift marks the token in front of an image as the image",
+        {**_ANY_HOST, "transformers": ">=5.11"},
+        'pip install "transformers<5.11"',
+        (f"{SWIFT}/blob/v4.6.0/swift/template/templates/gemma.py",),
+        "F41-gemma-image-types",
+    ),
+    Defect(
         "unscored",
         "under Megatron a completion that no reward scored counts as one of 0, and is pushed away from",
         _ANY_HOST,

@@ -32,6 +32,7 @@ MODULES: tuple[str, ...] = (
     "video_frames",
     "jinja_completion",
     "image_newline",
+    "gemma_image_types",
     "gloo_exit",
     "unscored",
     "vocabulary_shards",
