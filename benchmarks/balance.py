@@ -18,7 +18,7 @@ import torch
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from swift_grpo_ext.group.balance import EVEN, dealt, imbalance
 from swift_grpo_ext.group.layout import PackForm
-from swift_grpo_ext.group.shared_prefix import build_pack, find_groups, read_rows
+from swift_grpo_ext.group.shared_prefix import build_pack, read_rows
 
 GROUP, STEPS = 8, 200
 LONGEST, MEDIAN, SPREAD = 1024, 200, 0.7
@@ -41,7 +41,7 @@ def padding(prompt: int, completions: list[int]) -> tuple[float, float]:
     losses = attention[:, prompt:]
     ids = torch.randint(50_000, attention.shape)
     ids[:, :prompt] = ids[0, :prompt]
-    pack = build_pack(find_groups(ids, read_rows(attention, losses)), attention, losses, PackForm("dense"))
+    pack = build_pack(read_rows(ids, attention, losses), ids, losses, PackForm("dense"))
     padded = pack.layout.length - int(attention.flatten()[pack.source].sum())
     return 1 - real / (width * len(completions)), padded / pack.layout.length
 

@@ -16,9 +16,10 @@ from torch import Tensor
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # a bare machine: nothing is installed
 
 from swift_grpo_ext.group import interface
-from swift_grpo_ext.group.forward import pack_inputs, pack_query, packed_scores
+from swift_grpo_ext.group.forward import pack_inputs, packed_scores
 from swift_grpo_ext.group.interface import take_packs
-from swift_grpo_ext.group.shared_prefix import build_pack, find_groups, read_rows
+from swift_grpo_ext.group.micro_batch import images_in_order
+from swift_grpo_ext.group.shared_prefix import build_pack, read_rows
 from swift_grpo_ext.group.vision import FeatureCache, Images, assign, image_numbers
 
 IMAGE_TOKEN, VISION_START = 5, 3
@@ -197,24 +198,20 @@ def our_update(model: Any, batch: Batch, beta: float, backend: str, cache: Featu
         return tower(model, images.pixels_of(which), images.grid_of(which)["image_grid_thw"])
 
     cache.encode(images, missing, encode)
-    rows = read_rows(inputs["attention_mask"], mask)
-    shown = image_numbers([images], inputs["input_ids"])
-    groups = find_groups(inputs["input_ids"], rows, shown)
-    pack = build_pack(
-        groups, inputs["attention_mask"], mask, interface.pack_form(model.config.get_text_config(), backend)
-    )
-    first = [image for group in groups for image in images.rows[group[0].index]]
-    features = torch.cat([cache.features[images.keys[image]] for image in first])
+    ids = inputs["input_ids"]
+    rows = read_rows(ids, inputs["attention_mask"], mask, image_numbers([images], ids))
+    text_config = model.config.get_text_config()
+    pack = build_pack(rows, ids, mask, interface.pack_form(text_config, backend))
+    shown = images_in_order(images, pack)
+    features = torch.cat([cache.features[images.keys[image]] for image in shown])
     text = {name: inputs[name] for name in ("input_ids", "attention_mask", "position_ids")}
     packed = pack_inputs(text, pack, {})
-    query = pack_query(inputs["input_ids"], pack, vocab_size=model.config.get_text_config().vocab_size)
     ids = packed.pop("input_ids")
 
     def logps() -> Tensor:
         embeddings = embed(model, ids, features)
-        return packed_scores(model, model.lm_head, {**packed, "inputs_embeds": embeddings}, pack, query)[
-            ..., 0
-        ]
+        given = {**packed, "inputs_embeds": embeddings}
+        return packed_scores(model, model.lm_head, given, pack, vocab_size=text_config.vocab_size)[..., 0]
 
     with torch.no_grad():
         ref = logps() + batch.ref_shift if beta else None

@@ -31,9 +31,9 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from swift_grpo_ext.group import interface
-from swift_grpo_ext.group.forward import pack_inputs, pack_query, packed_scores, row_scores
+from swift_grpo_ext.group.forward import pack_inputs, packed_scores, row_scores
 from swift_grpo_ext.group.micro_batch import images_in_order
-from swift_grpo_ext.group.shared_prefix import Pack, build_pack, find_groups, read_rows
+from swift_grpo_ext.group.shared_prefix import Pack, build_pack, read_rows
 from swift_grpo_ext.group.tree import WORTH
 from swift_grpo_ext.group.vision import Images, assign, image_numbers
 
@@ -206,10 +206,9 @@ class Bench:
         placeholders = inputs["input_ids"] == IMAGE_TOKEN
         images = assign(placeholders, inputs.pop("pixel_values"), inputs.pop("image_grid_thw"))
         shown = image_numbers([images], inputs["input_ids"], inputs["position_ids"])
-        rows = read_rows(inputs["attention_mask"], mask)
-        groups = find_groups(inputs["input_ids"], rows, shown, inputs["position_ids"])
+        rows = read_rows(inputs["input_ids"], inputs["attention_mask"], mask, shown, inputs["position_ids"])
         form = interface.pack_form(self.model.config.get_text_config(), "sdpa")
-        pack = build_pack(groups, inputs["attention_mask"], mask, form, worth=worth)
+        pack = build_pack(rows, inputs["input_ids"], mask, form, worth=worth)
         return pack, inputs, images, images_in_order(images, pack)
 
     def by_pack(self, worth: int) -> Tensor:
@@ -222,14 +221,15 @@ class Bench:
         features = self.features(images.pixels_of(distinct), images.grid_of(distinct)["image_grid_thw"])
         parts = dict(zip(first, features.split([images.tokens[image] for image in distinct]), strict=True))
         given = pack_inputs(inputs, pack, {})
-        query = pack_query(inputs["input_ids"], pack, vocab_size=self.vocabulary)
         embeddings = embed(
             self.model, given.pop("input_ids"), torch.cat([parts[images.keys[image]] for image in order])
         )
         given["inputs_embeds"] = embeddings
-        scores = packed_scores(self.model, self.model.lm_head, given, pack, query)[..., 0]
+        scores = packed_scores(self.model, self.model.lm_head, given, pack, vocab_size=self.vocabulary)[
+            ..., 0
+        ]
         scores.sum().backward()
-        return scores.detach().flatten()[pack.slot]
+        return scores.detach()[self.collated(self.rows)[1]]
 
 
 def measure(name: str, case: str, repeats: int) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 
 import torch
@@ -31,25 +32,30 @@ class Segments:
 
     index: Int[Tensor, " completions"]  # number of each completion's group, from 0
     member: Bool[Tensor, " completions"]  # completions that count
-    count: Float64[Tensor, " completions"]  # number of counting completions in its group
 
     @classmethod
     def of(cls, group: Int[Tensor, " completions"], member: Bool[Tensor, " completions"]) -> Segments:
         """Segments of completions with any integer group ids, `member` saying which of them count."""
-        index = torch.unique(group.cpu(), return_inverse=True)[1]
-        return cls(index, member, _total(index, member.double()))
+        return cls(torch.unique(group.cpu(), return_inverse=True)[1], member)
+
+    @cached_property
+    def count(self) -> Float64[Tensor, " completions"]:
+        """For each completion the number of its group's members."""
+        return self.total(torch.ones(len(self.index), dtype=torch.float64))
+
+    def total(self, values: Float64[Tensor, " completions"]) -> Float64[Tensor, " completions"]:
+        """For each completion the sum over its group's members."""
+        counted = torch.where(self.member, values, 0.0)
+        return torch.zeros_like(counted).index_add(0, self.index, counted)[self.index]
 
     def mean(self, values: Float64[Tensor, " completions"]) -> Float64[Tensor, " completions"]:
         """For each completion the mean over its group's members; 0 in a group without members."""
-        return _total(self.index, self._of_members(values)) / self.count.clamp(min=1)
+        return self.total(values) / self.count.clamp(min=1)
 
     def std(self, values: Float64[Tensor, " completions"]) -> Float64[Tensor, " completions"]:
         """For each completion the sample deviation (ddof 1) of its group; 0 below two members."""
         squares = (values - self.mean(values)) ** 2
-        return (_total(self.index, self._of_members(squares)) / (self.count - 1).clamp(min=1)).sqrt()
-
-    def _of_members(self, values: Float64[Tensor, " completions"]) -> Float64[Tensor, " completions"]:
-        return torch.where(self.member, values, 0.0)
+        return (self.total(squares) / (self.count - 1).clamp(min=1)).sqrt()
 
 
 @dataclass(frozen=True)
@@ -148,14 +154,6 @@ def _gdpo(
     of_kept = total[segments.member]
     # Of none the figures are NaN, which stands where no completion is kept.
     return (total - of_kept.mean()) / (_std(of_kept) + GDPO_EPSILON)
-
-
-def _total(
-    index: Int[Tensor, " completions"], values: Float64[Tensor, " completions"]
-) -> Float64[Tensor, " completions"]:
-    """For each completion the sum of `values` over its group."""
-    groups = int(index.max()) + 1 if index.numel() else 0
-    return values.new_zeros(groups).index_add(0, index, values)[index]
 
 
 def reward_statistics(

@@ -57,42 +57,37 @@ def sdpa(
     device = query.device
     batches = layout.once(("families", device), lambda: Batches.of(layout.nodes, layout.families(), device))
     queries, keys, values = (batches.split(tensor, 2) for tensor in (query, key, value))
+    continued = {node.parent for node in layout.nodes}
+    # Keys and values from the first node down to each that is continued, as far as those below it see them.
+    paths: dict[int, list[Float[Tensor, "1 kv_heads _ _"]]] = {-1: [key[:, :, :0], value[:, :, :0]]}
     done = []
     for family, *own in zip(batches.numbers, queries, keys, values, strict=True):
-        parent = layout.nodes[family[0]].parent
-        above = [_path(layout, batches, parent, parts, visibility.window) for parts in (keys, values)]
+        above = paths[layout.nodes[family[0]].parent]
         done.append(_attend_family(own, above, family, layout, scale, visibility))
+        for row, number in enumerate(family):
+            if number in continued:
+                ends = (row, layout.nodes[number].length, visibility.window)
+                paths[number] = [_path(path, part, *ends) for path, part in zip(above, own[1:], strict=True)]
     return batches.join(done, 2)
 
 
 def _path(
-    layout: PackLayout,
-    batches: Batches,
-    number: int,
-    parts: Sequence[Float[Tensor, "1 kv_heads _ _ dim"]],
+    above: Float[Tensor, "1 kv_heads above dim"],
+    part: Float[Tensor, "1 kv_heads rows length dim"],
+    row: int,
+    length: int,
     window: int | None,
-) -> Float[Tensor, "1 kv_heads above dim"] | None:
-    """Keys, or values, from the first node down to this, out of those of all batches; None for -1."""
-    runs: list[Float[Tensor, "1 kv_heads _ dim"]] = []
-    while number >= 0:
-        node = layout.nodes[number]
-        batch, row = batches.seats[number]
-        rows = parts[batch]
-        part = rows.flatten(2, 3)
-        whole = part.shape[2] == node.length  # where no view is needed, its backward is not either
-        runs.insert(0, part if whole else part.narrow(2, row * rows.shape[3], node.length))
-        number = node.parent
-    if not runs:
-        return None
-    path = runs[0] if len(runs) == 1 else torch.cat(runs, 2)
-    if window is None:
-        return path
-    return path[:, :, path.shape[2] - min(path.shape[2], window - 1) :]
+) -> Float[Tensor, "1 kv_heads path dim"]:
+    """Keys, or values, of a node behind those ``above`` it: it is so long, and this ``row`` of its family."""
+    begin = row * part.shape[3]
+    own = part.flatten(2, 3)[:, :, begin : begin + length]  # a view only where it is not all of it
+    path = torch.cat([above, own], 2)
+    return path if window is None else path[:, :, max(0, path.shape[2] - window + 1) :]
 
 
 def _attend_family(
     own: Sequence[Float[Tensor, "1 _ rows length _"]],
-    above: Sequence[Float[Tensor, "1 kv_heads above _"] | None],
+    above: Sequence[Float[Tensor, "1 kv_heads above _"]],
     family: list[int],
     layout: PackLayout,
     scale: float | None,
@@ -101,10 +96,10 @@ def _attend_family(
     """Attention of one family: ``own`` queries, keys and values of its nodes, keys and values ``above``."""
     query, *keys_values = (part[0].transpose(0, 1) for part in own)
     keys, values = (
-        mine if path is None else torch.cat([path.expand(len(mine), -1, -1, -1), mine], 2)
+        torch.cat([path.expand(len(mine), -1, -1, -1), mine], 2)
         for path, mine in zip(above, keys_values, strict=True)
     )
-    seen = keys.shape[2] - query.shape[2]
+    seen = above[0].shape[2]
     if visibility == CAUSAL and not seen:
         out = _grouped_sdpa(query, keys, values, scale, None, causal=True)
     elif visibility == CAUSAL and query.is_cuda and query.dtype != torch.float32:

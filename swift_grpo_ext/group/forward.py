@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from jaxtyping import Float, Int, Shaped
+from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 from transformers.modeling_outputs import CausalLMOutput
 
@@ -99,25 +99,23 @@ def as_flat_row(inputs: ModelInputs) -> dict[str, Any]:
     }
 
 
-def pack_query(input_ids: Int[Tensor, "batch seq"], pack: Pack, **options: Any) -> TokenQuery:
-    """Query for the loss tokens of a pack; ``options`` as in `TokenQuery`."""
-    return TokenQuery(pack.targets(input_ids), **options)
-
-
 def packed_scores(
     model: Callable[..., CausalLMOutput],
     head: nn.Module,
     inputs: ModelInputs,
     pack: Pack,
-    query: TokenQuery,
+    **options: Any,
 ) -> Float[Tensor, "batch keep 2"]:
-    """Run the model over a pack: log-prob and entropy in fp32, 0 where there is no loss."""
+    """Run the model over a pack: log-prob and entropy in fp32, 0 where there is no loss.
+
+    ``options`` are those of `TokenQuery`.
+    """
     kept = "logits_to_keep" in inputs
 
     def select(hidden: Float[Tensor, "1 _ hidden"]) -> Float[Tensor, "losses hidden"]:
         return hidden[0] if kept else hidden[0, pack.predictor]
 
-    with scores_for_logits(head, query, select):
+    with scores_for_logits(head, TokenQuery(pack.ids, **options), select):
         return pack.scatter(model(**inputs).logits)
 
 

@@ -61,9 +61,7 @@ class Batches:
         real = []
         for of_batch in numbers:
             runs = [torch.arange(nodes[number].start, nodes[number].stop) for number in of_batch]
-            rows = pad_sequence(runs, batch_first=True, padding_value=-1)
-            if end_to_end:
-                rows = rows[rows >= 0][None]
+            rows = torch.cat(runs)[None] if end_to_end else pad_sequence(runs, True, -1)
             inside = rows >= 0
             index.append(rows.where(inside, rows[:, :1]).flatten())
             real.append(inside)
@@ -73,15 +71,6 @@ class Batches:
         in_order = torch.equal(back, torch.arange(len(places)))
         on_device = [inside.to(device) for inside in real]
         return cls(numbers, places.to(device), on_device, back.to(device), in_order)
-
-    @cached_property
-    def seats(self) -> dict[int, tuple[int, int]]:
-        """Batch and row of each node."""
-        return {
-            number: (batch, row)
-            for batch, of_batch in enumerate(self.numbers)
-            for row, number in enumerate(of_batch)
-        }
 
     def split(self, packed: Shaped[Tensor, "..."], dim: int) -> Sequence[Shaped[Tensor, "..."]]:
         """Batches ``(..., rows, length, ...)`` of a tensor that is of the pack along ``dim``."""
@@ -101,8 +90,8 @@ class PackLayout:
 
     nodes: tuple[Node, ...]  # depth first, without a gap
     form: PackForm
-    # ``[start, stop)`` of each run of image tokens, in order; only where they see each other.
-    blocks: tuple[tuple[int, int], ...] = ()
+    # Number of the image that each token belongs to, 0 if to none; only where its tokens see each other.
+    blocks: Int[Tensor, " tokens"] | None = field(default=None, compare=False)
     # Index tensors and masks, made once for all layers and passes.
     cache: dict[object, Any] = field(default_factory=dict, compare=False, repr=False)
 
@@ -110,6 +99,11 @@ class PackLayout:
     def length(self) -> int:
         """T, the tokens of the pack."""
         return self.nodes[-1].stop
+
+    @cached_property
+    def paths(self) -> list[Int[Tensor, " _"]]:
+        """Of each node the places of its tokens, behind those of the nodes above it."""
+        return paths(self.nodes)
 
     def families(self) -> list[list[int]]:
         """Numbers of the nodes by what is above them; a family comes after those above it."""
@@ -124,7 +118,7 @@ class PackLayout:
         """Whether the token at one place of the pack looks at that at another, as FlexAttention asks."""
         end = self.subtree_ends().to(device)
         place = self.positions().to(device)
-        number = self.block_numbers().to(device)
+        image = self.blocks.to(device) if visibility.blocks and self.blocks is not None else None
 
         @no_type_check  # FlexAttention traces it: checks inside would break the graph at each call
         def seen(
@@ -134,8 +128,8 @@ class PackLayout:
             k: Int[Tensor, "..."],
         ) -> Bool[Tensor, "..."]:
             found = (q >= k) & (q < end[k])
-            if visibility.blocks:
-                found = found | ((number[q] == number[k]) & (number[k] >= 0))
+            if image is not None:
+                found = found | ((image[q] == image[k]) & (image[k] > 0))
             if visibility.window is not None:
                 found = found & (place[q] - place[k] < visibility.window)
             return found
@@ -165,26 +159,18 @@ class PackLayout:
         """
 
         def make() -> Any:
-            keys = paths(self.nodes)
             sizes = torch.tensor(
-                [(node.length, len(path)) for node, path in zip(self.nodes, keys, strict=True)]
+                [(node.length, len(path)) for node, path in zip(self.nodes, self.paths, strict=True)]
             )
-            queries, seen = pad(sizes.cumsum(0), (0, 0, 1, 0)).int().T.contiguous().to(device)
-            return torch.cat(keys).to(device), queries, seen, *sizes.amax(0).tolist()
+            queries, keys = pad(sizes.cumsum(0), (0, 0, 1, 0)).int().T.contiguous().to(device)
+            return torch.cat(self.paths).to(device), queries, keys, *sizes.amax(0).tolist()
 
         return self.once(("sequences", device), make)
-
-    def block_numbers(self) -> Int[Tensor, " tokens"]:
-        """Number of the run of image tokens that each token belongs to; -1 if to none."""
-        numbers = torch.full((self.length,), -1)
-        for number, (start, stop) in enumerate(self.blocks):
-            numbers[start:stop] = number
-        return numbers
 
     def visibility(self, window: int | None) -> Visibility:
         """What the tokens of a layer with this sliding window see."""
         longest = max(node.first + node.length for node in self.nodes)
-        blocks = bool(self.blocks) and (self.form.image_blocks == "all" or window is not None)
+        blocks = self.blocks is not None and (self.form.image_blocks == "all" or window is not None)
         return Visibility(None if window is None or window >= longest else window, blocks)
 
     def once(self, key: Hashable, make: Callable[[], Made]) -> Made:
@@ -215,11 +201,9 @@ class PackMask(Tensor):
         return found
 
 
-def visible(
-    layout: PackLayout, visibility: Visibility = CAUSAL, of: slice = slice(None)
-) -> Bool[Tensor, "tokens tokens"]:
-    """Mask on the CPU ``of`` some tokens: True where a row's query may look at a column's key."""
-    places = torch.arange(layout.length)[of]
+def visible(layout: PackLayout, visibility: Visibility = CAUSAL) -> Bool[Tensor, "tokens tokens"]:
+    """Mask on the CPU: True where a row's query may look at a column's key."""
+    places = torch.arange(layout.length)
     return layout.mask_function(visibility)(0, 0, places[:, None], places)
 
 
@@ -231,14 +215,13 @@ def family_mask(
     def make() -> Bool[Tensor, "rows_or_1 1 length above_and_length"]:
         # Without images all see what the longest does: nothing before the padding looks at it.
         longest = max(family, key=lambda number: layout.nodes[number].length)
-        batch = Batches.of(layout.nodes, [family if visibility.blocks else [longest]], torch.device("cpu"))
-        (inside,) = batch.real
-        own = batch.index.view_as(inside)
-        first = layout.nodes[longest].first
-        path = paths(layout.nodes)[longest][first - above : first]
-        keys = torch.cat([path.expand(len(own), -1), own], 1)
-        real = pad(inside, (above, 0), value=True)
-        seen = layout.mask_function(visibility)(0, 0, own[..., None], keys[:, None]) & real[:, None]
+        shown = family if visibility.blocks else [longest]
+        paths = [layout.paths[number][-above - layout.nodes[number].length :] for number in shown]
+        keys = pad_sequence(paths, True, -1)
+        real = keys >= 0
+        keys = keys.where(real, keys[:, above : above + 1])
+        queries = keys[:, above:, None]
+        seen = layout.mask_function(visibility)(0, 0, queries, keys[:, None]) & real[:, None]
         return seen[:, None].to(device)
 
     return layout.once(("family", family[0], visibility, device), make)

@@ -3,7 +3,6 @@
 from collections import UserDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain
 from typing import Any
 
 import torch
@@ -25,14 +24,11 @@ from swift_grpo_ext.group.media import MEDIA_INPUTS, Family, ModelInputs
 from swift_grpo_ext.group.shared_prefix import (
     CannotPackError,
     Pack,
-    Row,
     build_pack,
     check_names,
-    find_groups,
     read_rows,
-    spares,
 )
-from swift_grpo_ext.group.tree import even_parts
+from swift_grpo_ext.group.tree import Row, build_tree, even_parts
 from swift_grpo_ext.group.vision import Images, assign_media, image_numbers
 from swift_grpo_ext.group.zero_advantage import first_token
 
@@ -133,10 +129,10 @@ def analyse(
             if batch.media:
                 ids = rows["input_ids"]
                 batch.images_at = image_numbers([*batch.media.values()], ids, rows.get("position_ids"))
-            groups = _groups_of(batch, completion_mask)
-            batch.shares = spares(groups)
+            own = _rows_of(batch, completion_mask)
+            batch.shares = build_tree(own).length < sum(row.tokens for row in own)
             if is_flat(inputs) or batch.shares:
-                batch = _packed(batch, groups, completion_mask)
+                batch = _packed(batch, own, completion_mask)
     except CannotPackError as problem:
         batch.reason = str(problem)
     return batch
@@ -151,25 +147,23 @@ def narrowed(batch: MicroBatch, tokens: Bool[Tensor, "batch keep"]) -> MicroBatc
     if batch.media is None:
         raise CannotPackError("images that cannot be told apart")
     if bool(tokens.any()):
-        return _packed(batch, _groups_of(batch, tokens), tokens)
+        return _packed(batch, _rows_of(batch, tokens), tokens)
     # Something has to run, or this rank would call the model less often than the others.
     attention_mask = batch.inputs["attention_mask"]
     losses = batch.completion_mask
     token = first_token(losses if bool(losses.any()) else attention_mask[:, -losses.shape[1] :])
-    rows = [replace(row, start=row.split - 1) for row in read_rows(attention_mask, token)]
-    return _packed(batch, find_groups(batch.inputs["input_ids"], rows), token, media={})
+    rows = [Row(row.keys[:, -1:], 1, row.start + row.tokens - 1) for row in _rows_of(batch, token)]
+    return _packed(batch, rows, token, media={})
 
 
 def in_parts(batch: MicroBatch, parts: int) -> list[MicroBatch]:
     """Packs of some rows each, that have all completions between them; the whole, if it cannot be packed."""
     mask = batch.completion_mask
     try:
-        rows = sorted(chain(*_groups_of(batch, mask)), key=lambda row: row.index)
+        rows = _rows_of(batch, mask)
+        which = mask.bool().any(1).nonzero()[:, 0]
         # As many parts on every rank, for each is a call of the model.
-        chosen = [
-            torch.tensor([rows[at].index for at in part], dtype=torch.long, device=mask.device)
-            for part in even_parts([row.line(0) for row in rows], parts)
-        ]
+        chosen = [which[part.start : part.stop] for part in even_parts(rows, parts)]
         return [narrowed(batch, torch.zeros_like(mask).index_copy(0, part, mask[part])) for part in chosen]
     except CannotPackError:
         return [batch]
@@ -182,24 +176,25 @@ def _media_of(inputs: ModelInputs, family: Family | None) -> dict[str, Images] |
     return assign_media(inputs, family.media)
 
 
-def _groups_of(batch: MicroBatch, completion_mask: Shaped[Tensor, "batch keep"]) -> list[list[Row]]:
-    """Groups of a micro-batch's rows."""
-    rows = read_rows(batch.inputs["attention_mask"], completion_mask)
-    return find_groups(batch.inputs["input_ids"], rows, batch.images_at, batch.inputs.get("position_ids"))
+def _rows_of(batch: MicroBatch, completion_mask: Shaped[Tensor, "batch keep"]) -> list[Row]:
+    """Rows of a micro-batch that have a loss."""
+    ids, mask, places = (batch.inputs.get(name) for name in ("input_ids", "attention_mask", "position_ids"))
+    return read_rows(ids, mask, completion_mask, batch.images_at, places)
 
 
 def _packed(
     batch: MicroBatch,
-    groups: Sequence[Sequence[Row]],
+    rows: Sequence[Row],
     completion_mask: Shaped[Tensor, "batch keep"],
     media: Mapping[str, Images] | None = None,
 ) -> MicroBatch:
-    """The same with a pack of these groups, in which ``media`` (all, unless they are given) stand."""
+    """The same with a pack of these rows, in which ``media`` (all, unless they are given) stand."""
     assert batch.form is not None
     # What the model reads decides which tokens see each other, not where its images are.
     given = [batch.inputs[name] for name in TYPE_INPUTS if name in batch.inputs]
-    types = next((each for each in given if each.shape == batch.inputs["input_ids"].shape), None)
-    pack = build_pack(groups, batch.inputs["attention_mask"], completion_mask, batch.form, types)
+    ids = batch.inputs["input_ids"]
+    types = next((each for each in given if each.shape == ids.shape), None)
+    pack = build_pack(rows, ids, completion_mask, batch.form, types)
     pack_inputs(batch.text_inputs(), pack, {})  # raises for an input that it does not know
     shown = (batch.media or {}) if media is None else media
     order = {name: images_in_order(images, pack) for name, images in shown.items()}

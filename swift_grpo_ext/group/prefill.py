@@ -32,9 +32,8 @@ class Distinct(NamedTuple):
     """The distinct prompts of a batch."""
 
     inputs: dict[str, Any]  # the model's inputs of these rows alone
-    row_of: Int[Tensor, " batch"]  # for each row of the batch the number of its prompt
+    row_of: list[int]  # for each row of the batch the number of its prompt
     wanted: Wanted  # images and videos of the batch, and which of them are the distinct rows', in order
-    repeats: bool  # some prompts stand there several times
 
 
 @contextmanager
@@ -61,9 +60,10 @@ def shared_prefill(
             return forward(**kwargs)
         with encoding(found.wanted) if found.wanted else nullcontext():
             output = forward(**found.inputs)
-        if found.repeats:
-            spread(output.past_key_values, found.row_of)
-            output.logits = output.logits[found.row_of]
+        if len(output.logits) < len(found.row_of):
+            row_of = torch.tensor(found.row_of, device=output.logits.device)
+            spread(output.past_key_values, row_of)
+            output.logits = output.logits[row_of]
         return output
 
     with encoding_inside(model, prefill_once):
@@ -113,20 +113,20 @@ def find_distinct(inputs: ModelInputs, media: Sequence[Medium]) -> Distinct:
     if mask is not None and (not isinstance(mask, Tensor) or mask.ndim != 2):
         raise CannotPackError("a mask made beforehand")
     found = assign_media(inputs, media)
-    speeds = {name: list(inputs[name]) for name in _SPEEDS if inputs.get(name) is not None}
-    rows, row_of = _distinct_rows(ids, mask, found, [*speeds.values()])
+    speeds = _SPEEDS if VIDEO_PIXELS in found else ()
+    paces = {name: torch.as_tensor(inputs[name]) for name in speeds if inputs.get(name) is not None}
+    tokens = [tensor.cpu() for tensor in (ids, mask) if tensor is not None]
+    prompts = [_prompt(row, tokens, found, [*paces.values()]) for row in range(len(ids))]
+    first = [prompts.index(prompt) for prompt in prompts]
+    rows = sorted(set(first))
     chosen = torch.tensor(rows, device=ids.device)
     kept = {name: _of_rows(value, name, chosen, len(ids)) for name, value in inputs.items()}
     which = {name: images.of_rows(rows) for name, images in found.items()}
-    if len(rows) < len(ids):
-        for name, images in found.items():
-            kept |= {name: images.pixels_of(which[name]), **images.grid_of(which[name])}
-        for name, values in speeds.items():
-            given_as = inputs[name]
-            videos = which[VIDEO_PIXELS]
-            kept[name] = given_as[videos] if isinstance(given_as, Tensor) else [values[one] for one in videos]
+    for name, images in found.items():
+        kept |= {name: images.pixels_of(which[name]), **images.grid_of(which[name])}
+    kept |= {name: pace[which[VIDEO_PIXELS]] for name, pace in paces.items()}
     wanted = [(images, which[name]) for name, images in found.items()]
-    return Distinct(kept, torch.tensor(row_of, device=ids.device), wanted, len(rows) < len(ids))
+    return Distinct(kept, [rows.index(row) for row in first], wanted)
 
 
 def _of_rows(value: Any, name: str, chosen: Int[Tensor, " prompts"], batch: int) -> Any:
@@ -136,21 +136,14 @@ def _of_rows(value: Any, name: str, chosen: Int[Tensor, " prompts"], batch: int)
     return value.index_select(value.ndim + axis, chosen)
 
 
-def _distinct_rows(
-    ids: Shaped[Tensor, "batch seq *width"],
-    mask: Shaped[Tensor, "batch seq"] | None,
+def _prompt(
+    row: int,
+    tokens: Sequence[Shaped[Tensor, "batch seq *width"]],
     found: Mapping[str, Images],
-    speeds: Sequence[Sequence[Float[Tensor, ""] | float]],
-) -> tuple[list[int], list[int]]:
-    """Rows of the first appearance of each prompt, and for each row its place among them."""
-    tokens = ids.cpu().contiguous().view(torch.uint8)
-    shown = torch.ones(ids.shape[:2]) if mask is None else mask.cpu()
-    videos = found.get(VIDEO_PIXELS)
-    numbers: dict[object, int] = {}  # of each prompt
-    row_of = []
-    for row in range(len(tokens)):
-        media = tuple(images.of_row(row) for images in found.values())
-        paces = tuple(float(one[video]) for one in speeds for video in (videos.rows[row] if videos else ()))
-        key = (tokens[row].numpy().tobytes(), shown[row].numpy().tobytes(), media, paces)
-        row_of.append(numbers.setdefault(key, len(numbers)))
-    return [row_of.index(number) for number in numbers.values()], row_of
+    paces: Sequence[Float[Tensor, " videos"]],
+) -> tuple[object, ...]:
+    """What a row of the batch shows the model: equal where prompts are."""
+    content = [values[row].contiguous().view(torch.uint8).numpy().tobytes() for values in tokens]
+    media = [images.of_row(row) for images in found.values()]
+    of_videos = [pace[[*found[VIDEO_PIXELS].rows[row]]].tolist() for pace in paces]
+    return content, media, of_videos

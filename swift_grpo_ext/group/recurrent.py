@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from importlib.util import find_spec
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -21,7 +22,6 @@ from torch.nn.functional import pad
 
 from swift_grpo_ext.group.attention_gpu import RepeatRows
 from swift_grpo_ext.group.layout import Batches, PackLayout, PackMask
-from swift_grpo_ext.group.tree import paths
 
 CONVOLUTION = "causal_conv1d_fn"
 DELTA_RULE = "torch_chunk_gated_delta_rule"
@@ -125,7 +125,7 @@ def _columns(
     source = []
     kept = []
     column = before
-    for node, path in zip(layout.nodes, paths(layout.nodes), strict=True):
+    for node, path in zip(layout.nodes, layout.paths, strict=True):
         source.append(pad(path + 1, (before, 0))[-before - node.length :])
         kept.append(torch.arange(column, column + node.length))
         column += before + node.length
@@ -147,8 +147,8 @@ def _levels(
     batches = Batches.of(nodes, layout.levels(), device, end_to_end)
     above = []
     lengths: list[dict[str, Int[Tensor, " _"]]] = []
-    for level in batches.numbers:
-        rows = [batches.seats[nodes[number].parent][1] for number in level if nodes[number].parent >= 0]
+    for before, level in pairwise([[-1], *batches.numbers]):
+        rows = [before.index(nodes[number].parent) for number in level]
         above.append(torch.tensor(rows, dtype=torch.long, device=device))
         bounds = torch.tensor([0, *(nodes[number].length for number in level)], device=device).cumsum(0)
         lengths.append({"cu_seqlens": bounds} if end_to_end else {})

@@ -7,6 +7,7 @@ prefix of the next one's, and branches of a tree search share all turns up to th
 from bisect import bisect_left
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 
 import torch
@@ -36,12 +37,22 @@ class Node:
 
 
 @dataclass(frozen=True)
-class Line:
-    """A row as the tree sees it: two rows share a token where their keys are equal up to there."""
+class Row:
+    """A row of a batch: two rows share a token where their keys are equal up to there."""
 
     keys: Int[Tensor, "fields tokens"]  # of each token: its id, its position, the image that it stands for
     prompt: int  # of these tokens belong to the prompt
-    group: Hashable  # rows of one group have equal prompts, which are shared whatever that spares
+    start: int = 0  # place of the first of them among all of the batch
+
+    @property
+    def tokens(self) -> int:
+        """Its tokens in a pack, were none of them shared."""
+        return self.keys.shape[1]
+
+    @cached_property
+    def group(self) -> bytes:
+        """Its prompt: rows of one group share it, whatever that spares."""
+        return self.keys[:, : self.prompt].contiguous().numpy().tobytes()
 
 
 @dataclass(frozen=True)
@@ -49,7 +60,6 @@ class Tree:
     """Nodes in the order of the pack: depth first, so that a subtree lies in one piece behind its root."""
 
     nodes: tuple[Node, ...]
-    lines: tuple[int, ...]  # of each node the number of a row that it is taken from
     places: tuple[Int[Tensor, " _"], ...]  # of each row the places of its tokens in the pack
 
     @property
@@ -67,22 +77,20 @@ def paths(nodes: Sequence[Node]) -> list[Int[Tensor, " _"]]:
     return whole
 
 
-def build_tree(lines: Sequence[Line], worth: int = WORTH) -> Tree:
+def build_tree(rows: Sequence[Row], worth: int = WORTH) -> Tree:
     """The tree of some rows, none of them empty.
 
     Rows are parted only where they differ: one that ends where others go on ends inside a node. ``worth``
     is the least number of tokens that a shared run has to spare, but for whole prompts.
     """
     nodes: list[Node] = []
-    sources: list[int] = []
-    ends = [0] * len(lines)  # of each row the node that it ends in
-    waiting = [(list(range(len(lines))), 0, -1)] if lines else []
+    ends = [0] * len(rows)  # of each row the node that it ends in
+    waiting = [(list(range(len(rows))), 0, -1)] if rows else []
     while waiting:
         members, at, parent = waiting.pop()
-        stop, parts = _next_run(lines, members, at, worth)
+        stop, parts = _next_run(rows, members, at, worth)
         if stop > at:
             start = nodes[-1].stop if nodes else 0
-            sources.append(max(members, key=lambda number: lines[number].keys.shape[1]))
             level = nodes[parent].level + 1 if parent >= 0 else 0
             nodes.append(Node(start, stop - at, parent, level, at))
             parent = len(nodes) - 1
@@ -90,49 +98,45 @@ def build_tree(lines: Sequence[Line], worth: int = WORTH) -> Tree:
                 ends[number] = parent
         waiting += [(part, stop, parent) for part in reversed(parts)]
     whole = paths(nodes)
-    places = [whole[end][: line.keys.shape[1]] for end, line in zip(ends, lines, strict=True)]
-    return Tree(tuple(nodes), tuple(sources), tuple(places))
+    places = [whole[end][: row.tokens] for end, row in zip(ends, rows, strict=True)]
+    return Tree(tuple(nodes), tuple(places))
 
 
 def _next_run(
-    lines: Sequence[Line], members: Sequence[int], at: int, worth: int
+    rows: Sequence[Row], members: Sequence[int], at: int, worth: int
 ) -> tuple[int, list[list[int]]]:
     """How far rows that are equal up to ``at`` share what follows, and who goes on together from there."""
-    length = {number: lines[number].keys.shape[1] for number in members}
-    stop = _agreement([lines[number].keys for number in members], at)
+    stop = _agreement([rows[number].keys for number in members], at)
     # A row goes on with its next token, or ends there, by itself.
     follows: dict[int, Hashable] = {
-        number: tuple(lines[number].keys[:, stop].tolist()) if length[number] > stop else number
+        number: tuple(rows[number].keys[:, stop : stop + 1].flatten().tolist()) or number
         for number in members
     }
-    apart = by_key(follows)  # who has the run for itself, if it is not shared
-    shared = [part for part in apart if length[part[0]] > stop]
-    if len(apart) == 1:
-        return stop, shared
+    parts = by_key(follows)
+    if len(parts) == 1:
+        return stop, []
 
+    # Who has the run for itself, if it is not shared, and what these rows share in any case.
+    apart = by_key(_with_whole_prompts(rows, follows, at))
     certain = at
-    prompts = by_key(_with_whole_prompts(lines, follows, at))
-    if len(prompts) == 1:
-        certain = lines[members[0]].prompt  # which all these rows share in any case
-    else:
-        apart = prompts
-    runs = [max(min(length[number], stop) for number in part) - certain for part in apart]
-    if sum(runs) - max(runs) >= worth:
-        return stop, shared
-    return certain, [part for part in apart if max(length[number] for number in part) > certain]
+    if len(apart) == 1:
+        apart = parts
+        certain = rows[members[0]].prompt
+    runs = [max(min(rows[number].tokens, stop) for number in part) - certain for part in apart]
+    if sum(runs) - max(runs) < worth:
+        stop = certain
+        parts = apart
+    return stop, [part for part in parts if max(rows[number].tokens for number in part) > stop]
 
 
-def _with_whole_prompts(
-    lines: Sequence[Line], follows: Mapping[int, Hashable], at: int
-) -> dict[int, Hashable]:
+def _with_whole_prompts(rows: Sequence[Row], follows: Mapping[int, Hashable], at: int) -> dict[int, Hashable]:
     """What rows go on with; the prompt instead, where rows of one that is not over at ``at`` would part."""
-    forks: dict[Hashable, set[Hashable]] = {}
+    forks: dict[bytes, set[Hashable]] = {}
     for number, key in follows.items():
-        if lines[number].prompt > at:
-            forks.setdefault(lines[number].group, set()).add(key)
+        if rows[number].prompt > at:
+            forks.setdefault(rows[number].group, set()).add(key)
     parting = {group for group, keys in forks.items() if len(keys) > 1}
-    groups = {number: lines[number].group for number in follows}
-    return {n: ("prompt", groups[n]) if groups[n] in parting else key for n, key in follows.items()}
+    return {n: rows[n].group if rows[n].group in parting else key for n, key in follows.items()}
 
 
 def by_key(keys: Mapping[int, Hashable]) -> list[list[int]]:
@@ -143,17 +147,16 @@ def by_key(keys: Mapping[int, Hashable]) -> list[list[int]]:
     return list(parts.values())
 
 
-def even_parts(lines: Sequence[Line], parts: int) -> list[range]:
+def even_parts(rows: Sequence[Row], parts: int) -> list[range]:
     """Neighbouring rows in so many parts, of which the largest pack is as small as can be; some may be empty.
 
     A pack has the tokens of its rows, but for those that each shares with the one before it: a cut costs what
     the rows on its two sides share.
     """
-    lengths = [line.keys.shape[1] for line in lines]
-    shared = [0] * len(lines)
-    for number, (before, line) in enumerate(pairwise(lines), start=1):
-        agreement = _agreement([before.keys, line.keys], 0)
-        shared[number] = min(agreement, lengths[number - 1], lengths[number])
+    lengths = [row.tokens for row in rows]
+    shared = [0]
+    for before, row in pairwise(rows):
+        shared.append(min(_agreement([before.keys, row.keys], 0), before.tokens, row.tokens))
 
     def starts(most: int) -> list[int]:
         """First rows of as few parts as there can be with so many tokens; a longer row is one by itself."""
@@ -169,7 +172,7 @@ def even_parts(lines: Sequence[Line], parts: int) -> list[range]:
     # Fewer neighbours never have more tokens, so parts that are filled one after another are the fewest.
     least = bisect_left(range(sum(lengths)), True, key=lambda most: len(starts(most)) <= parts)
     bounds = starts(least)
-    bounds += [len(lines)] * (parts + 1 - len(bounds))
+    bounds += [len(rows)] * (parts + 1 - len(bounds))
     return [range(first, stop) for first, stop in pairwise(bounds)]
 
 

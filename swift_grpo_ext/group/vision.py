@@ -157,16 +157,15 @@ def fingerprints(pixels: Pixels, sizes: Sequence[int], grid: Grid | None) -> lis
     """
     bits = pixels.reshape(len(pixels), -1).view(_INTEGER_OF_BYTES[pixels.element_size()])
     shapes = [[size] for size in sizes] if grid is None else grid.flatten(1).tolist()
-    parts = bits.split(list(sizes))
-    hashed: list[int] = []
-    source = []
-    for image, part in enumerate(parts):
-        last = hashed[-1] if hashed else image
-        if last == image or shapes[last] != shapes[image] or not torch.equal(parts[last], part):
-            hashed.append(image)
-        source.append(len(hashed) - 1)
-    totals = torch.stack([_hash(parts[image]) for image in hashed]).tolist()
-    return [(*totals[number], *shape) for number, shape in zip(source, shapes, strict=True)]
+    keys: list[Key] = []
+    hashes: list[int] = []
+    before = bits[:0]
+    for part, shape in zip(bits.split(list(sizes)), shapes, strict=True):
+        if not hashes or not torch.equal(before, part):
+            hashes = _hash(part).tolist()
+        keys.append((*hashes, *shape))
+        before = part
+    return keys
 
 
 def image_numbers(

@@ -63,8 +63,7 @@ def predictions_of_pack(batch: MicroBatch, labels: Tensor) -> Predictions:
     else:  # without padding rows lie end to end
         place = present.flatten().cumsum(0) - 1
     slots = place[batch.pack.target] - 1  # a log-prob stands one before its token
-    targets = batch.pack.targets(batch.inputs["input_ids"])[None]
-    return Predictions(batch.pack.predictor, targets, slots, batch.pack.score, labels.shape)
+    return Predictions(batch.pack.predictor, batch.pack.ids[None], slots, batch.pack.score, labels.shape)
 
 
 class OutputLayers:

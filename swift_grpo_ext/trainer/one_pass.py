@@ -13,7 +13,7 @@ from typing import Any
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from swift_grpo_ext.group.forward import pack_query, packed_scores, row_scores
+from swift_grpo_ext.group.forward import packed_scores, row_scores
 from swift_grpo_ext.group.logps import CHUNK_BYTES
 from swift_grpo_ext.group.micro_batch import MicroBatch, in_parts, narrowed
 from swift_grpo_ext.group.recompute import reduced_compute
@@ -140,5 +140,4 @@ class OnePass:
             with features:
                 return row_scores(model, head, inputs, batch.completion_mask, **options)
         with features, reduced_compute(base.get_decoder(), batch.pack, self.enabled.reduced_recompute):
-            query = pack_query(batch.inputs["input_ids"], batch.pack, **options)
-            return packed_scores(model, head, inputs, batch.pack, query)
+            return packed_scores(model, head, inputs, batch.pack, **options)

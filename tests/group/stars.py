@@ -41,4 +41,4 @@ def stars_of(layout):
 
 def rows_in(pack):
     """How many rows of a micro-batch have a loss in its pack."""
-    return len((pack.slot // pack.keep).unique())
+    return len((pack.target // pack.seq).unique())

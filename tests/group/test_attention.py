@@ -39,11 +39,12 @@ def tensors(length, kv_heads=KV_HEADS, dtype=torch.float64):
 
 def with_blocks(layout):
     """The layout with tokens 1 to 2 of each run of three or more being an image, and 4 to 6 of longer ones."""
-    blocks = []
-    for node in layout.nodes:
-        images = [(first, last) for first, last in ((1, 3), (4, 7)) if last <= node.length]
-        blocks += [(node.start + first, node.start + last) for first, last in images]
-    return replace(layout, blocks=tuple(blocks), form=PackForm(layout.form.backend, image_blocks="all"))
+    blocks = torch.zeros(layout.length, dtype=torch.long)
+    for number, node in enumerate(layout.nodes):
+        for image, (first, last) in enumerate(((1, 3), (4, 7)), start=1):
+            if last <= node.length:
+                blocks[node.start + first : node.start + last] = 2 * number + image
+    return replace(layout, blocks=blocks, form=PackForm(layout.form.backend, image_blocks="all"))
 
 
 def mask_of_row(layout, index, visibility):
@@ -51,8 +52,8 @@ def mask_of_row(layout, index, visibility):
     at = torch.arange(len(index))
     mask = at[:, None] >= at
     if visibility.blocks:
-        numbers = layout.block_numbers()[index]
-        mask = mask | ((numbers[:, None] == numbers) & (numbers >= 0))
+        numbers = layout.blocks[index]
+        mask = mask | ((numbers[:, None] == numbers) & (numbers > 0))
     return mask & (at[:, None] - at < visibility.window) if visibility.window else mask
 
 

@@ -5,10 +5,10 @@ import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from swift_grpo_ext.group.forward import pack_inputs, pack_query, packed_scores, row_scores
+from swift_grpo_ext.group.forward import pack_inputs, packed_scores, row_scores
 from swift_grpo_ext.group.layout import PackForm
 from swift_grpo_ext.group.recompute import reduced_compute
-from swift_grpo_ext.group.shared_prefix import build_pack, find_groups, read_rows
+from swift_grpo_ext.group.shared_prefix import build_pack, read_rows
 from tests.group.batches import collate
 from tests.group.test_decoders import DECODERS, ROWS, VOCAB, build
 from tests.group.test_decoders import packed as packed_logps
@@ -29,12 +29,19 @@ def run(model):
     """A packed pass with everything that a trainer opens around it, forward and backward, and one of rows."""
     inputs = collate(ROWS)
     mask = inputs.pop("completion_mask")
-    groups = find_groups(inputs["input_ids"], read_rows(inputs["attention_mask"], mask))
-    pack = build_pack(groups, inputs["attention_mask"], mask, PackForm("sdpa"))
-    query = pack_query(inputs["input_ids"], pack, vocab_size=VOCAB, with_entropy=True, chunk_bytes=1024)
+    rows = read_rows(inputs["input_ids"], inputs["attention_mask"], mask)
+    pack = build_pack(rows, inputs["input_ids"], mask, PackForm("sdpa"))
     with torch.autocast("cpu", torch.bfloat16):
         with reduced_compute(model.get_decoder(), pack, True):
-            ours = packed_scores(model, model.lm_head, pack_inputs(inputs, pack, {}), pack, query)
+            ours = packed_scores(
+                model,
+                model.lm_head,
+                pack_inputs(inputs, pack, {}),
+                pack,
+                vocab_size=VOCAB,
+                with_entropy=True,
+                chunk_bytes=1024,
+            )
         rows = row_scores(model, model.lm_head, inputs, mask, vocab_size=VOCAB)
     (ours.sum() + rows.sum()).backward()
     return ours

@@ -9,8 +9,8 @@ from torch.overrides import TorchFunctionMode
 from transformers.models.qwen3_5.modeling_qwen3_5 import torch_chunk_gated_delta_rule
 
 from swift_grpo_ext.group import attention_gpu, interface, recurrent
-from swift_grpo_ext.group.forward import pack_inputs, pack_query, packed_scores
-from swift_grpo_ext.group.shared_prefix import build_pack, find_groups, read_rows
+from swift_grpo_ext.group.forward import pack_inputs, packed_scores
+from swift_grpo_ext.group.shared_prefix import build_pack, read_rows
 from tests.group.batches import collate
 from tests.group.stars import stars_of
 from tests.group.test_attention import layout_of
@@ -122,14 +122,13 @@ def test_no_layer_waits_for_what_is_known_of_the_pack(name):
     model = build(name)
     inputs = collate(ROWS)
     mask = inputs.pop("completion_mask")
-    groups = find_groups(inputs["input_ids"], read_rows(inputs["attention_mask"], mask))
+    rows = read_rows(inputs["input_ids"], inputs["attention_mask"], mask)
     form = interface.pack_form(model.config, "sdpa")
-    pack = build_pack(groups, inputs["attention_mask"], mask, form)
-    query = pack_query(inputs["input_ids"], pack, vocab_size=VOCAB)
+    pack = build_pack(rows, inputs["input_ids"], mask, form)
     packed = pack_inputs(inputs, pack, {})
-    packed_scores(model, model.lm_head, packed, pack, query)
+    packed_scores(model, model.lm_head, packed, pack, vocab_size=VOCAB)
     with Waits() as second:  # all layers of it find what the first one made
-        packed_scores(model, model.lm_head, packed, pack, query)
+        packed_scores(model, model.lm_head, packed, pack, vocab_size=VOCAB)
     with Waits() as stock:
         model(**inputs, use_cache=False)
     assert second.counts <= stock.counts
@@ -150,13 +149,12 @@ def makes_in_first_pass(name, layers, backend):
     model = build(name, {"num_hidden_layers": layers, **kinds(name, layers)})
     inputs = collate(ROWS)
     mask = inputs.pop("completion_mask")
-    groups = find_groups(inputs["input_ids"], read_rows(inputs["attention_mask"], mask))
-    pack = build_pack(groups, inputs["attention_mask"], mask, interface.pack_form(model.config, backend))
-    query = pack_query(inputs["input_ids"], pack, vocab_size=VOCAB)
+    rows = read_rows(inputs["input_ids"], inputs["attention_mask"], mask)
+    pack = build_pack(rows, inputs["input_ids"], mask, interface.pack_form(model.config, backend))
     packed = pack_inputs(inputs, pack, {})
     torch._dynamo.reset()  # what it compiled for an earlier test's lengths would be looked up here, with an ``item``
     with torch.no_grad(), Makes() as ours:
-        packed_scores(model, model.lm_head, packed, pack, query)
+        packed_scores(model, model.lm_head, packed, pack, vocab_size=VOCAB)
     with torch.no_grad(), Makes() as stock:
         model(**inputs, use_cache=False)
     return ours.counts, stock.counts
@@ -189,10 +187,9 @@ def test_flex_attention_has_one_block_mask_for_all_layers_and_passes(monkeypatch
     model = build("llama")
     inputs = collate(ROWS)
     mask = inputs.pop("completion_mask")
-    groups = find_groups(inputs["input_ids"], read_rows(inputs["attention_mask"], mask))
-    pack = build_pack(groups, inputs["attention_mask"], mask, interface.pack_form(model.config, "flex"))
-    query = pack_query(inputs["input_ids"], pack, vocab_size=VOCAB)
+    rows = read_rows(inputs["input_ids"], inputs["attention_mask"], mask)
+    pack = build_pack(rows, inputs["input_ids"], mask, interface.pack_form(model.config, "flex"))
     with torch.no_grad():  # old, reference and policy pass; it has no backward pass on a CPU
         for _ in range(3):
-            packed_scores(model, model.lm_head, pack_inputs(inputs, pack, {}), pack, query)
+            packed_scores(model, model.lm_head, pack_inputs(inputs, pack, {}), pack, vocab_size=VOCAB)
     assert len(made) == 1

@@ -5,8 +5,8 @@ import torch
 import transformers
 
 from swift_grpo_ext.group import interface, recurrent
-from swift_grpo_ext.group.forward import pack_inputs, pack_query, packed_scores
-from swift_grpo_ext.group.shared_prefix import build_pack, find_groups, read_rows
+from swift_grpo_ext.group.forward import pack_inputs, packed_scores
+from swift_grpo_ext.group.shared_prefix import build_pack, read_rows
 from swift_grpo_ext.group.tree import WORTH
 from tests.group.batches import collate
 from tests.group.test_forward import gradients, relative, stock_logps
@@ -106,11 +106,10 @@ def build(name, extra=None):
 def packed(model, rows, side, backend, worth=WORTH):
     inputs = collate(rows, side)
     mask = inputs.pop("completion_mask")
-    groups = find_groups(inputs["input_ids"], read_rows(inputs["attention_mask"], mask))
+    rows = read_rows(inputs["input_ids"], inputs["attention_mask"], mask)
     form = interface.pack_form(model.config, backend)
-    pack = build_pack(groups, inputs["attention_mask"], mask, form, worth=worth)
-    query = pack_query(inputs["input_ids"], pack, vocab_size=VOCAB)
-    ours = packed_scores(model, model.lm_head, pack_inputs(inputs, pack, {}), pack, query)[..., 0]
+    pack = build_pack(rows, inputs["input_ids"], mask, form, worth=worth)
+    ours = packed_scores(model, model.lm_head, pack_inputs(inputs, pack, {}), pack, vocab_size=VOCAB)[..., 0]
     return inputs, mask, ours
 
 

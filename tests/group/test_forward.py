@@ -3,9 +3,10 @@ import torch
 from torch.nn.functional import log_softmax
 
 from swift_grpo_ext.group import interface
-from swift_grpo_ext.group.forward import pack_inputs, pack_query, packed_scores, row_scores
+from swift_grpo_ext.group.forward import pack_inputs, packed_scores, row_scores
 from swift_grpo_ext.group.layout import PackForm
-from swift_grpo_ext.group.shared_prefix import CannotPackError, build_pack, find_groups, read_rows
+from swift_grpo_ext.group.micro_batch import images_in_order
+from swift_grpo_ext.group.shared_prefix import CannotPackError, build_pack, read_rows
 from swift_grpo_ext.group.vision import assign, image_numbers
 from tests.group.models import FAMILIES, IMAGE, VOCAB, Picture, batch_of
 from tests.precision import DOUBLE, in_float64
@@ -56,16 +57,16 @@ def packed_logps(model, inputs, mask, backend="sdpa", **options):
     images = None
     if "pixel_values" in inputs:
         images = assign(placeholders, inputs["pixel_values"], inputs.get("image_grid_thw"))
-    rows = read_rows(inputs["attention_mask"], mask)
     numbers = images and image_numbers([images], inputs["input_ids"])
-    groups = find_groups(inputs["input_ids"], rows, numbers)
-    pack = build_pack(groups, inputs["attention_mask"], mask, PackForm(backend))
+    rows = read_rows(inputs["input_ids"], inputs["attention_mask"], mask, numbers)
+    pack = build_pack(rows, inputs["input_ids"], mask, PackForm(backend))
     media = {}
     if images:
-        which = images.of_rows([group[0].index for group in groups])
+        which = images_in_order(images, pack)
         media = {"pixel_values": images.pixels_of(which), **images.grid_of(which)}
-    query = pack_query(inputs["input_ids"], pack, vocab_size=VOCAB, **options)
-    return packed_scores(model, model.lm_head, pack_inputs(inputs, pack, media), pack, query)
+    return packed_scores(
+        model, model.lm_head, pack_inputs(inputs, pack, media), pack, vocab_size=VOCAB, **options
+    )
 
 
 def gradients(model, logps):
@@ -128,16 +129,13 @@ def test_a_model_that_does_not_know_logits_to_keep(family, model):
     inputs, mask = batch_of(family, model, BATCHES["ragged"])
     expected = packed_logps(model, inputs, mask)
 
-    rows = read_rows(inputs["attention_mask"], mask)
-    pack = build_pack(
-        find_groups(inputs["input_ids"], rows), inputs["attention_mask"], mask, PackForm("sdpa")
-    )
+    rows = read_rows(inputs["input_ids"], inputs["attention_mask"], mask)
+    pack = build_pack(rows, inputs["input_ids"], mask, PackForm("sdpa"))
     images = assign(inputs["input_ids"] == IMAGE, inputs["pixel_values"], inputs.get("image_grid_thw"))
     media = {"pixel_values": images.pixels_of(images.rows[0]), **images.grid_of(images.rows[0])}
     packed = pack_inputs(inputs, pack, media)
     packed.pop("logits_to_keep")
-    query = pack_query(inputs["input_ids"], pack, vocab_size=VOCAB)
-    torch.testing.assert_close(packed_scores(model, model.lm_head, packed, pack, query), expected)
+    torch.testing.assert_close(packed_scores(model, model.lm_head, packed, pack, vocab_size=VOCAB), expected)
 
 
 def test_entropy_and_temperature(family, model):

@@ -5,8 +5,8 @@ import torch
 from transformers import Gemma3Config, Gemma3ForConditionalGeneration
 
 from swift_grpo_ext.group import interface
-from swift_grpo_ext.group.forward import pack_inputs, pack_query, packed_scores
-from swift_grpo_ext.group.shared_prefix import build_pack, find_groups, read_rows
+from swift_grpo_ext.group.forward import pack_inputs, packed_scores
+from swift_grpo_ext.group.shared_prefix import build_pack, read_rows
 from tests.group.batches import collate
 from tests.group.test_decoders import SIZES, VOCAB
 from tests.group.test_forward import gradients, relative, stock_logps
@@ -49,11 +49,10 @@ def test_a_pack_has_the_log_probs_and_gradients_of_its_rows(model, case, backend
     mask = inputs.pop("completion_mask")
     inputs["token_type_ids"] = (inputs["input_ids"] == IMAGE).long()
     stock = stock_logps(model, inputs, mask)
-    groups = find_groups(inputs["input_ids"], read_rows(inputs["attention_mask"], mask))
+    rows = read_rows(inputs["input_ids"], inputs["attention_mask"], mask)
     form = interface.pack_form(model.config.get_text_config(), backend, "all")
-    pack = build_pack(groups, inputs["attention_mask"], mask, form, inputs["token_type_ids"])
-    assert bool(pack.layout.blocks) == (case != "no image")
-    query = pack_query(inputs["input_ids"], pack, vocab_size=VOCAB)
-    ours = packed_scores(model, model.lm_head, pack_inputs(inputs, pack, {}), pack, query)[..., 0]
+    pack = build_pack(rows, inputs["input_ids"], mask, form, inputs["token_type_ids"])
+    assert (pack.layout.blocks is not None) == (case != "no image")
+    ours = packed_scores(model, model.lm_head, pack_inputs(inputs, pack, {}), pack, vocab_size=VOCAB)[..., 0]
     torch.testing.assert_close(ours, stock, atol=DOUBLE, rtol=0)
     assert relative(gradients(model, ours), gradients(model, stock)) < DOUBLE

@@ -8,10 +8,10 @@ from peft import LoraConfig, get_peft_model
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from swift_grpo_ext.group import interface
-from swift_grpo_ext.group.forward import pack_inputs, pack_query, packed_scores
+from swift_grpo_ext.group.forward import pack_inputs, packed_scores
 from swift_grpo_ext.group.layout import PackForm
 from swift_grpo_ext.group.recompute import layers_to_keep, reduced_compute
-from swift_grpo_ext.group.shared_prefix import Pack, build_pack, find_groups, read_rows
+from swift_grpo_ext.group.shared_prefix import Pack, build_pack, read_rows
 from tests.group.models import FAMILIES, VOCAB, batch_of
 from tests.group.stars import star_layout
 from tests.precision import DOUBLE, in_float64
@@ -68,13 +68,12 @@ def run(setting, spare, grad=True):
     """Scores, gradients, and calls of the forward and of the backward pass."""
     family, model = setting
     inputs, mask = batch_of(family, model, ROWS)
-    groups = find_groups(inputs["input_ids"], read_rows(inputs["attention_mask"], mask))
-    pack = build_pack(groups, inputs["attention_mask"], mask, PackForm("sdpa"))
-    query = pack_query(inputs["input_ids"], pack, vocab_size=VOCAB)
+    rows = read_rows(inputs["input_ids"], inputs["attention_mask"], mask)
+    pack = build_pack(rows, inputs["input_ids"], mask, PackForm("sdpa"))
     context = nullcontext() if spare is None else reduced_compute(model.get_decoder(), pack, spare)
     model.zero_grad(set_to_none=True)
     with torch.set_grad_enabled(grad), context, Calls() as forward:
-        scores = packed_scores(model, model.lm_head, pack_inputs(inputs, pack, {}), pack, query)
+        scores = packed_scores(model, model.lm_head, pack_inputs(inputs, pack, {}), pack, vocab_size=VOCAB)
     if not grad:
         return scores, {}, forward, None
     with Calls() as backward:

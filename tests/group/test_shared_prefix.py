@@ -4,7 +4,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from swift_grpo_ext.group.layout import PackForm, visible
-from swift_grpo_ext.group.shared_prefix import CannotPackError, build_pack, find_groups, read_rows, tree_of
+from swift_grpo_ext.group.shared_prefix import CannotPackError, build_pack, read_rows
+from swift_grpo_ext.group.tree import build_tree
 from tests.group.batches import collate
 from tests.group.stars import rows_in
 
@@ -23,9 +24,8 @@ def batches(draw):
 
 
 def pack_of(batch, backend="dense"):
-    rows = read_rows(batch["attention_mask"], batch["completion_mask"])
-    groups = find_groups(batch["input_ids"], rows)
-    return groups, build_pack(groups, batch["attention_mask"], batch["completion_mask"], PackForm(backend))
+    rows = read_rows(batch["input_ids"], batch["attention_mask"], batch["completion_mask"])
+    return rows, build_pack(rows, batch["input_ids"], batch["completion_mask"], PackForm(backend))
 
 
 @given(batches())
@@ -34,7 +34,7 @@ def test_every_loss_token_is_predicted_once_from_the_token_before_it(batch):
     _, pack = pack_of(batch)
     ids, mask = batch["input_ids"], batch["completion_mask"]
     keep = mask.shape[1]
-    back = pack.scatter(pack.targets(ids))
+    back = pack.scatter(pack.ids)
     assert torch.equal(back, torch.where(mask, ids[:, -keep:], 0))
     before = pack.gather(ids)[0, pack.predictor]
     previous = ids.roll(1, 1)[:, -keep:]
@@ -44,24 +44,23 @@ def test_every_loss_token_is_predicted_once_from_the_token_before_it(batch):
 @given(batches())
 @settings(max_examples=80)
 def test_a_group_holds_the_rows_with_equal_prompts_and_its_prompt_once(batch):
-    groups, pack = pack_of(batch)
-    ids = batch["input_ids"]
-    prompts = {tuple(ids[row.index, row.start : row.split].tolist()) for group in groups for row in group}
-    assert len(prompts) == len(groups)
+    rows, pack = pack_of(batch)
+    ids = batch["input_ids"].flatten()
+    prompts = {tuple(ids[row.start : row.start + row.prompt].tolist()) for row in rows}
+    assert len(prompts) == len({row.group for row in rows})
     assert pack.layout.length == pack.source.numel()
     assert pack.layout.length == sum(len(prompt) for prompt in prompts) + sum(
-        row.stop - 1 - row.split for group in groups for row in group
+        row.tokens - row.prompt for row in rows
     )
 
 
 @given(batches())
 @settings(max_examples=50)
 def test_along_a_branch_the_tokens_are_those_of_the_row(batch):
-    groups, pack = pack_of(batch)
-    ids, packed = batch["input_ids"], pack.gather(batch["input_ids"])[0]
-    rows = [row for group in groups for row in group]
-    for row, places in zip(rows, tree_of(groups).places, strict=True):
-        assert packed[places].tolist() == ids[row.index, row.start : row.stop - 1].tolist()
+    rows, pack = pack_of(batch)
+    ids, packed = batch["input_ids"].flatten(), pack.gather(batch["input_ids"])[0]
+    for row, places in zip(rows, build_tree(rows).places, strict=True):
+        assert packed[places].tolist() == ids[row.start : row.start + row.tokens].tolist()
         assert torch.equal(pack.layout.positions()[places], torch.arange(row.tokens))
         seen = visible(pack.layout)[places[-1]]
         assert torch.equal(seen.nonzero()[:, 0], places), "a token sees its row and nothing else"
@@ -69,18 +68,16 @@ def test_along_a_branch_the_tokens_are_those_of_the_row(batch):
 
 def test_equal_tokens_with_other_images_are_another_group():
     batch = collate([([1, 2], [3]), ([1, 2], [4]), ([1, 2], [5])])
-    rows = read_rows(batch["attention_mask"], batch["completion_mask"])
     cat, dog = [1, 0, 0], [2, 0, 0]
-    groups = find_groups(batch["input_ids"], rows, images=torch.tensor([cat, dog, cat]))
-    assert [[row.index for row in group] for group in groups] == [[0, 2], [1]]
+    rows = read_rows(*batch.values(), images=torch.tensor([cat, dog, cat]))
+    assert rows[0].group == rows[2].group != rows[1].group
 
 
 def test_equal_tokens_at_other_positions_are_another_group():
     batch = collate([([1, 2], [3]), ([1, 2], [4]), ([1, 2], [5])])
-    rows = read_rows(batch["attention_mask"], batch["completion_mask"])
     positions = torch.tensor([[0, 1, 2], [0, 2, 3], [0, 1, 2]]).expand(3, 3, 3)  # mRoPE: (axis, batch, seq)
-    groups = find_groups(batch["input_ids"], rows, position_ids=positions)
-    assert [[row.index for row in group] for group in groups] == [[0, 2], [1]]
+    rows = read_rows(*batch.values(), position_ids=positions)
+    assert rows[0].group == rows[2].group != rows[1].group
 
 
 def test_rows_without_a_loss_are_left_out_and_get_zero():

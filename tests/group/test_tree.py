@@ -12,8 +12,8 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from swift_grpo_ext.group import attention_gpu
 from swift_grpo_ext.group.layout import CAUSAL, PackForm, PackLayout, Visibility, visible
-from swift_grpo_ext.group.shared_prefix import build_pack, find_groups, read_rows, tree_of
-from swift_grpo_ext.group.tree import WORTH, Line, build_tree, even_parts
+from swift_grpo_ext.group.shared_prefix import build_pack, read_rows
+from swift_grpo_ext.group.tree import WORTH, Row, build_tree, even_parts
 from tests.group import trees
 from tests.group.batches import collate
 from tests.group.test_attention import VISIBILITIES, equal, reference_varlen, ways, with_blocks
@@ -33,15 +33,15 @@ def lines(draw):
 
 
 def line(ids, prompt):
-    return Line(torch.tensor([ids]), prompt, tuple(ids[:prompt]))
+    return Row(torch.tensor([ids]), prompt)
 
 
 def layout_of(rows, backend="dense", worth=1):
-    return PackLayout(tree_of(groups_of(collate(rows)), worth).nodes, PackForm(backend))
+    return PackLayout(build_tree(rows_of(collate(rows)), worth).nodes, PackForm(backend))
 
 
-def groups_of(batch):
-    return find_groups(batch["input_ids"], read_rows(batch["attention_mask"], batch["completion_mask"]))
+def rows_of(batch):
+    return read_rows(batch["input_ids"], batch["attention_mask"], batch["completion_mask"])
 
 
 @given(lines(), st.sampled_from([1, 3, WORTH]))
@@ -50,8 +50,9 @@ def test_a_token_stands_at_its_place_and_sees_its_row_alone(rows, worth):
     tree = build_tree(rows, worth)
     layout = PackLayout(tree.nodes, PackForm("dense"))
     packed = torch.full((layout.length,), -1)
-    for node, number in zip(tree.nodes, tree.lines, strict=True):
-        packed[node.start : node.stop] = rows[number].keys[0, node.first : node.first + node.length]
+    for row, places in zip(rows, tree.places, strict=True):
+        packed[places] = row.keys[0]
+    assert bool((packed >= 0).all()), "each token of the pack is that of a row"
     seen = visible(layout)
     for row, places in zip(rows, tree.places, strict=True):
         assert torch.equal(packed[places], row.keys[0])
@@ -74,7 +75,7 @@ def test_each_distinct_beginning_is_one_token_if_all_sharing_is_worth_it(rows):
 @settings(max_examples=150)
 def test_whole_prompts_are_shared_however_short_and_nothing_else_that_is(rows):
     """Of these rows, none of which has 64 tokens."""
-    prompts = {row.group for row in rows}
+    prompts = {tuple(row.keys[0, : row.prompt].tolist()) for row in rows}
     own = sum(row.keys.shape[1] - row.prompt for row in rows)
     assert build_tree(rows).length == sum(map(len, prompts)) + own
 
@@ -176,13 +177,13 @@ def test_every_way_of_attention_computes_what_the_mask_says(backend, visibility,
 
 def test_a_token_that_rows_share_is_scored_once_and_weighs_in_each():
     batch = collate([([1, 2], [3, 4, 5]), ([1, 2], [3, 4, 6]), ([1, 2], [3, 4])])
-    groups = groups_of(batch)
-    pack = build_pack(groups, batch["attention_mask"], batch["completion_mask"], PackForm("dense"), worth=1)
+    rows = rows_of(batch)
+    pack = build_pack(rows, batch["input_ids"], batch["completion_mask"], PackForm("dense"), worth=1)
     assert pack.layout.length == 4
-    assert sorted(pack.targets(batch["input_ids"]).tolist()) == [3, 4, 5, 6]
+    assert sorted(pack.ids.tolist()) == [3, 4, 5, 6]
     values = torch.arange(1.0, 5.0, requires_grad=True)
     pack.scatter(values).sum().backward()
-    weights = dict(zip(pack.targets(batch["input_ids"]).tolist(), values.grad.tolist(), strict=True))
+    weights = dict(zip(pack.ids.tolist(), values.grad.tolist(), strict=True))
     assert weights == {3: 3.0, 4: 3.0, 5: 1.0, 6: 1.0}
 
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from swift_grpo_ext.group import interface
-from swift_grpo_ext.group.forward import pack_query, packed_scores
+from swift_grpo_ext.group.forward import packed_scores
 from swift_grpo_ext.group.layout import PackForm
 from swift_grpo_ext.group.micro_batch import analyse
 from tests.group import trees
@@ -102,9 +102,8 @@ def test_images_of_tool_turns_stand_at_any_depth(name, side):
     assert max(node.level for node in micro.pack.layout.nodes) >= 2
     ((images, which),) = micro.wanted()
     assert len(which) < len(images.keys), "an image of a shared run stands there once"
-    query = pack_query(inputs["input_ids"], micro.pack, vocab_size=VOCAB)
     packed = micro.forward_inputs(encoded=False)
-    ours = packed_scores(model, model.lm_head, packed, micro.pack, query)[..., 0]
+    ours = packed_scores(model, model.lm_head, packed, micro.pack, vocab_size=VOCAB)[..., 0]
     equal(model, ours, stock_logps(model, inputs, mask))
 
 

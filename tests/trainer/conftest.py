@@ -11,9 +11,9 @@ def packs(monkeypatch):
     given = []
     whole = one_pass.packed_scores
 
-    def scores(model, head, inputs, pack, query):
+    def scores(model, head, inputs, pack, **options):
         given.append(pack)
-        return whole(model, head, inputs, pack, query)
+        return whole(model, head, inputs, pack, **options)
 
     monkeypatch.setattr(one_pass, "packed_scores", scores)
     return given

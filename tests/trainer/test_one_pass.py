@@ -34,12 +34,12 @@ def forwarded(monkeypatch):
     found = []
     original = forward.packed_scores
 
-    def counting(model, head, inputs, pack, query):
+    def counting(model, head, inputs, pack, **options):
         import torch
 
         if torch.is_grad_enabled():
             found.append(pack.layout.length)
-        return original(model, head, inputs, pack, query)
+        return original(model, head, inputs, pack, **options)
 
     monkeypatch.setattr(one_pass, "packed_scores", counting)
     return found

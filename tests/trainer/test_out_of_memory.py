@@ -42,8 +42,8 @@ def small_device(monkeypatch):
     def fits(completions, where="forward", after=0):
         whole, seen = one_pass.packed_scores, []
 
-        def scores(model, head, inputs, pack, query):
-            found = whole(model, head, inputs, pack, query)
+        def scores(model, head, inputs, pack, **options):
+            found = whole(model, head, inputs, pack, **options)
             if not torch.is_grad_enabled():
                 return found
             seen.append(pack)
