@@ -105,6 +105,17 @@ def test_a_broken_row_that_the_trainer_replaces_is_a_warning_with_the_share_of_s
     assert found_in(data)["row-image"].severity is Severity.ERROR
 
 
+def test_a_broken_row_is_found_where_the_rest_of_the_command_may_hold_the_plugin(folder, monkeypatch):
+    """Whether the trainer replaces the row is not known: a warning, and an error where no row is left."""
+    command_line = "swift rlhf --rlhf_type grpo --model Qwen/Qwen2.5-VL-3B-Instruct --dataset rows.jsonl"
+    Path("train.sh").write_text(f'{command_line} --reward_funcs accuracy "$@"\n')
+    gone = [{**row, "images": ["gone.png"]} for row in ROWS]
+    for rows, severity in (([*ROWS[:7], gone[7]], Severity.WARNING), (gone, Severity.ERROR)):
+        written(folder / "rows.jsonl", rows)
+        found = command.verdict_of(["train.sh"]).findings
+        assert [one.severity for one in found if one.rule == "row-image"] == [severity]
+
+
 def test_a_file_url_is_a_path(folder, found_in):
     written(folder / "rows.jsonl", [{**row, "images": [(folder / "red.png").as_uri()]} for row in ROWS])
     assert found_in("rows.jsonl") == {}
@@ -230,8 +241,12 @@ def test_a_reward_of_length_that_prefers_garbage_is_a_warning_and_none_beside_on
     plugin, found_in, folder
 ):
     data = written(folder / "rows.jsonl", [{**ROWS[0], "solution": "5"}] * 8)
-    alone = found_in(data, rewards="short", plugins=[plugin])
-    assert alone["gold-does-not-win"].severity is Severity.WARNING
+    for rows in (
+        data,
+        written(folder / "of_one_length.jsonl", [{**ROWS[0], "solution": str(n)} for n in range(8)]),
+    ):
+        alone = found_in(rows, rewards="short", plugins=[plugin])
+        assert alone["gold-does-not-win"].severity is Severity.WARNING
     assert found_in(data, rewards="short accuracy", plugins=[plugin]) == {}
 
 

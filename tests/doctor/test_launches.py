@@ -110,6 +110,14 @@ def test_what_is_not_known_is_named_and_not_judged(capsys):
 HOST_ROWS = Path(__file__).parents[2] / "benchmarks" / "ms_swift_commands.jsonl"
 
 
+def test_paths_of_a_script_that_starts_in_a_folder_of_another_machine_are_not_judged():
+    text = f"cd /no/such/machine\n{BASE}--reward_funcs accuracy --custom_dataset_info /no/such/info.json"
+    verdict = found("train.sh", text.replace("my/data", "rows.jsonl"))
+    assert verdict.code == 0
+    assert "on the machine that has /no/such/machine" in verdict.closing
+    assert found("train.sh", text.replace("cd /no/such/machine", "cd /")).code == 2
+
+
 def test_the_examples_of_ms_swift_raise_no_error_that_ms_swift_does_not_confirm():
     """The rows are parts of the examples, so some lack what makes their batches whole; ms-swift says so, too."""
     rows = [json.loads(line) for line in HOST_ROWS.read_text(encoding="utf-8").splitlines()]

@@ -203,8 +203,9 @@ def test_a_launch_that_names_no_gpu_is_found(devices, is_found):
     look = next(one for one in table.rules if one.id == "devices-and-ranks")
     environ = {"CUDA_VISIBLE_DEVICES": devices}
     launch = Launch(commands=[Command(("swift", "rlhf"))], names=set(environ))
-    run = Run(parse(["--rlhf_type", "grpo"]), environ=environ, launch=launch)
-    assert bool(list(look.findings(run))) == is_found
+    for words in (["--rlhf_type", "grpo"], ["--rlhf_type", "grpo", Unknown('"$@"', many=True)]):
+        run = Run(parse(words), environ=environ, launch=launch)
+        assert bool(list(look.findings(run))) == is_found
 
 
 @pytest.mark.parametrize(

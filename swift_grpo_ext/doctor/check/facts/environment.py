@@ -1,8 +1,10 @@
 """A run's variables, and which parts and patches of this package it turns on; this process's for a while."""
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -57,31 +59,43 @@ def devices(environ: Mapping[str, str]) -> list[str]:
     return names if all(name.isdecimal() for name in names) else []
 
 
-def parts_of(files: Sequence[str], environ: Mapping[str, str]) -> frozenset[str]:
-    """Parts that these plugin files turn on, without those in ``SWIFT_GRPO_EXT_DISABLE``."""
-    return frozenset[str]().union(*map(_parts, files)) - _disabled(environ)
+@dataclass(frozen=True)
+class Plugin:
+    """A plugin file of a run."""
 
+    name: str  # as the command line names it
+    path: Path | None  # where it is
 
-def _parts(file: str) -> frozenset[str]:
-    if file == PLUGIN:
-        return _ALL
-    path = Path(file).expanduser()
-    if not path.is_file():
-        # A script for another machine: our files are known by name, the common one by its folder too.
-        is_ours = path.name in _FILES and (path.name != "all.py" or path.parent.name == "plugins")
-        return _FILES[path.name] if is_ours else frozenset()
-    if path.stat().st_size > _MOST_BYTES or "swift_grpo_ext" not in path.read_text(errors="replace"):
-        return frozenset()
-    return _FILES.get(path.name, _ALL)
+    @cached_property
+    def text(self) -> str:
+        """What it says; empty for one that is not here, or too large to be written by hand."""
+        readable = self.path and self.path.is_file() and self.path.stat().st_size <= _MOST_BYTES
+        return self.path.read_text(encoding="utf-8", errors="replace") if self.path and readable else ""
+
+    @property
+    def of_the_user(self) -> bool:
+        """It is not ours: it may register any name."""
+        return self.name != PLUGIN and Path(self.name).name not in _FILES
+
+    @property
+    def parts(self) -> frozenset[str]:
+        """Parts of this package that it turns on."""
+        name = Path(self.name).name
+        if self.path is None:
+            # A script for another machine: our files are known by name, the common one by its folder too.
+            is_ours = name != "all.py" or Path(self.name).parent.name == "plugins"
+            return _ALL if self.name == PLUGIN else _FILES.get(name, frozenset()) if is_ours else frozenset()
+        return _FILES.get(name, _ALL) if "swift_grpo_ext" in self.text else frozenset()
 
 
 def applies(patch_id: str, versions: Mapping[str, str | None], environ: Mapping[str, str]) -> bool:
     """Whether a patch will be put on: it is not turned off, and made for these releases."""
     patch = patches().get(patch_id)
-    if patch is None or {f"compat.{patch_id}", f"compat.{patch.defect.id}"} & _disabled(environ):
+    if patch is None or {f"compat.{patch_id}", f"compat.{patch.defect.id}"} & disabled(environ):
         return False
     return not patch.defect.absent_because({name: versions.get(name) for name in patch.defect.affected})
 
 
-def _disabled(environ: Mapping[str, str]) -> set[str]:
+def disabled(environ: Mapping[str, str]) -> set[str]:
+    """Parts, features and patches that ``SWIFT_GRPO_EXT_DISABLE`` names."""
     return {word.strip() for word in environ.get("SWIFT_GRPO_EXT_DISABLE", "").split(",")}

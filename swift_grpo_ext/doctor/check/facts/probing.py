@@ -168,18 +168,15 @@ def margin_of(chosen: Sequence[Probe], scores: Sequence[float | None]) -> Margin
             table.setdefault(probe.way, {}).setdefault(probe.kind, []).append(score or 0.0)
         elif probe.kind == "garbage":
             garbage.setdefault(probe.completion, []).append(score or 0.0)
-    best = 0.0
-    gold = 0.0
+    ways = [(0.0, math.inf)] if not table else []
     inverted = False
     spread = max((score or 0.0) for score in scores) - min((score or 0.0) for score in scores)
     for way in table.values():
         pairs = list(zip(way["right"], way["wrong"], strict=True))
         margin = fmean([right - wrong for right, wrong in pairs])
-        if margin > best + 1e-9:
-            best = margin
-            gold = fmean(way["right"])
+        ways.append((margin if margin > 1e-9 else 0.0, fmean(way["right"])))
         inverted |= all(wrong - right >= 0.5 * spread > 0 for right, wrong in pairs)
-    return Margin(best, gold, inverted, max(map(fmean, garbage.values())))
+    return Margin(*max(ways), inverted, max(map(fmean, garbage.values())))
 
 
 def _columns(sample: Sample) -> list[str]:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, cast
 from swift_grpo_ext.doctor.check.facts import probing
 from swift_grpo_ext.doctor.check.facts.rows import Sample
 from swift_grpo_ext.doctor.check.host import table as host_table
-from swift_grpo_ext.doctor.check.unknown import PLUGIN
 from swift_grpo_ext.errors import SettingsError, SwiftGrpoExtError
 from swift_grpo_ext.rewards import catalogue
 from swift_grpo_ext.rewards.contract import Reward
@@ -130,7 +129,10 @@ def _is_form(name: str) -> bool:
 def tried(run: Run, samples: list[Sample]) -> Trials:
     """Try the rewards of a run."""
     started = time.monotonic()
-    job = probing.ProbeJob(_plugins(run), "rewards" in run.parts)
+    registers_us = "from swift_grpo_ext import register"
+    here = [plugin for plugin in run.plugins if plugin.text and registers_us not in plugin.text]
+    own_files = [str(plugin.path.resolve()) for plugin in here if plugin.path]
+    job = probing.ProbeJob(tuple(own_files), "rewards" in run.parts)
     own: list[OwnTrial] = []
     others: list[Trial] = []
     for name in dict.fromkeys(named_rewards(run)):
@@ -144,16 +146,6 @@ def tried(run: Run, samples: list[Sample]) -> Trials:
         else:
             others.append(_trial(run, job, name, samples))
     return Trials(tuple(samples), tuple(own), tuple(others), job.plugins)
-
-
-def _plugins(run: Run) -> tuple[str, ...]:
-    """The user's own plugin files that are here."""
-    paths = [run.find(file) for file in run.plugins if file != PLUGIN]
-    here = [path.resolve() for path in paths if path and path.is_file()]
-    registers_us = "from swift_grpo_ext import register"
-    return tuple(
-        str(path) for path in here if registers_us not in path.read_text(encoding="utf-8", errors="replace")
-    )
 
 
 def _own_trial(run: Run, name: str, samples: list[Sample]) -> OwnTrial:

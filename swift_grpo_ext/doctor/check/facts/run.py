@@ -1,7 +1,6 @@
 """Everything of a launch that the rules look at."""
 
 import os
-import re
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -11,6 +10,7 @@ from typing import Any
 
 from swift_grpo_ext.doctor.check.facts import environment, files, rewards, rows
 from swift_grpo_ext.doctor.check.facts.arguments import Arguments, parse
+from swift_grpo_ext.doctor.check.facts.environment import Plugin
 from swift_grpo_ext.doctor.check.host import table as host_table
 from swift_grpo_ext.doctor.check.launch.commands import Command, Launch
 from swift_grpo_ext.doctor.check.unknown import PLUGIN, Unknown, Word, decided, written
@@ -24,8 +24,7 @@ from swift_grpo_ext.settings import PREFIX, Settings, load_settings
 from swift_grpo_ext.versions import PackageFact, package_facts
 
 LOCAL = ("127.0.0.1", "localhost", "0.0.0.0")
-_HPZ = "zero_hpz_partition_size"
-_FILES_OF_OURS = re.compile(r"all\.py$|ext_\w+\.py$")
+HPZ = "zero_hpz_partition_size"
 
 
 @dataclass(frozen=True)
@@ -124,10 +123,11 @@ class Run:
         """Full-parameter training."""
         return bool(self.arguments.tuner_type == "full")
 
-    @property
-    def plugins(self) -> list[str]:
-        """Plugin files as the command line names them."""
-        return [*(self.arguments.external_plugins or []), *(self.arguments.custom_register_path or [])]
+    @cached_property
+    def plugins(self) -> list[Plugin]:
+        """Plugin files, as the command line names them."""
+        names = [*(self.arguments.external_plugins or []), *(self.arguments.custom_register_path or [])]
+        return [Plugin(name, None if name == PLUGIN else self.find(name)) for name in names]
 
     @cached_property
     def servers(self) -> list[Server]:
@@ -158,13 +158,13 @@ class Run:
     @cached_property
     def parts(self) -> frozenset[str]:
         """Parts of this package that the run's plugins turn on."""
-        files = [file if file == PLUGIN else str(self.find(file) or file) for file in self.plugins]
-        return environment.parts_of(files, self.environ)
+        on = frozenset[str]().union(*(plugin.parts for plugin in self.plugins))
+        return on - environment.disabled(self.environ)
 
     @property
     def has_plugins_of_the_user(self) -> bool:
-        """Some plugin is not ours: it may register any name."""
-        return any(file != PLUGIN and not _FILES_OF_OURS.match(Path(file).name) for file in self.plugins)
+        """Some plugin is not ours."""
+        return any(plugin.of_the_user for plugin in self.plugins)
 
     def is_patched(self, patch_id: str) -> bool:
         """Whether a patch of ours will be in place."""
@@ -236,7 +236,7 @@ class Run:
             config = files.deepspeed(str(value), self.find, may_be_made=self.command.makes_files)
         size = decided(self.arguments.zero_hpz_partition_size)
         if isinstance(config, dict) and size is not None:
-            config["zero_optimization"] = {**_table(config.get("zero_optimization")), _HPZ: size}
+            config["zero_optimization"] = {**_table(config.get("zero_optimization")), HPZ: size}
         return config
 
     @property

@@ -11,13 +11,13 @@ from dataclasses import replace
 
 from tree_sitter import Node
 
-from swift_grpo_ext.doctor.check.launch import commands
+from swift_grpo_ext.doctor.check.launch import launchers
 from swift_grpo_ext.doctor.check.launch.commands import Command, Cut, Launch
 from swift_grpo_ext.doctor.check.launch.shell import Value, Variables, parsed, text_of
 from swift_grpo_ext.doctor.check.unknown import Unknown, Word, joined, written
 
 _NAME = re.compile(r"[A-Za-z_]\w*")
-_DOLLAR = re.compile(r"\$\{?([A-Za-z_]\w*)")
+DOLLAR = re.compile(r"\$\{?([A-Za-z_]\w*)")
 # Variables that the text of a function sets, but for its local ones.
 _SETS = re.compile(r"(?:^|[;{])\s*(?:export\s+)?([A-Za-z_]\w*)\+?=", re.MULTILINE)
 # A blank beside the = of an assignment: `NAME= 0,1`, `NAME = value`.
@@ -33,10 +33,7 @@ _BRANCHES = (
     *("if_statement", "while_statement", "for_statement", "c_style_for_statement", "case_statement"),
     "subshell",
 )
-_REDIRECTS = ("file_redirect", "herestring_redirect", "heredoc_redirect")
-_TO_FILE = re.compile(r"&?>{1,2}\s*(?!/dev/null|&)\S|\d?>{1,2}\s*(?!/dev/null|&)\S")
-# A blank of a web page beside an option.
-_INVISIBLE = re.compile("--[\\w-]+([{0}])|([{0}])-".format("\u00a0\u200b\u200c\u200d\u2060\u3000\ufeff"))
+_TO_FILE = re.compile(r"[&\d]?>{1,2}\s*(?!/dev/null|&)\S")
 # Files that people source for their shell, not for a run's ranks; and programs that print variables for it.
 _OF_THE_SHELL = re.compile(
     r"(^|/)(activate|conda\.sh|\.\w*rc|\.?(bash_)?profile|set_env\.sh|modules?\.sh|nvm\.sh)$"
@@ -62,18 +59,12 @@ def read_script(text: str, environ: Mapping[str, str] | None = None) -> Launch:
     """
     inherited = environ or {}
     reader = _Reader(inherited)
-    reader.launch.windows = "\r\n" in text
+    reader.launch.text = text
     reader.launch.makes_files = bool(_FETCHES.search(text))
     reader.block([parsed(text)])
-    result = reader.launch
-    for number, line in enumerate(text.splitlines(), start=1):
-        invisible = _INVISIBLE.search(line)
-        if invisible:
-            sign = ord(invisible[1] or invisible[2])
-            result.cuts.append(Cut(number, "invisible", f"U+{sign:04X}"))
-    result.names |= {name for command in result.commands for name in command.environ} - set(inherited)
-    result.used = frozenset(_DOLLAR.findall(text))
-    return result
+    seen = (name for command in reader.launch.commands for name in command.environ)
+    reader.launch.names.update(name for name in seen if name not in inherited)
+    return reader.launch
 
 
 class _Reader:
@@ -124,31 +115,30 @@ class _Reader:
         if nodes[0].type == "for":
             self._forget([text_of(nodes[1])])
         self.block(nodes)
-        self._forget(name for name, value in self.variables.values.items() if before.get(name) is not value)
+        self._forget([name for name, value in self.variables.values.items() if before.get(name) is not value])
         if self.folder != folder:
             self.folder = None
 
     def _forget(self, names: Iterable[str]) -> None:
         """Variables that are not known from here on."""
-        for name in list(names):
+        for name in names:
             is_array = isinstance(self.variables.values.get(name), tuple)
             any_words = (Unknown(f"${{{name}[@]}}", many=True),)
             self._put(name, any_words if is_array else Unknown(f"${name}"))
 
     def _not_followed(self, node: Node, place: str, text: str = "") -> None:
         """A `swift rlhf` command that stands where it is not read."""
-        if commands.INNER.search(text or text_of(node)):
+        if launchers.INNER.search(text or text_of(node)):
             self.launch.not_followed.append(f"{place} (line {node.start_point.row + 1})")
 
     def _redirected(self, node: Node) -> None:
         """A command with files and here-documents behind it; a log of a training is not read by another."""
-        starts_swift = "swift" in text_of(node.children[0])
         for child in node.children:
             if child.type == "heredoc_redirect":
                 self._not_followed(child, "a here-document")
-            elif child.type == "file_redirect" and _TO_FILE.match(text_of(child)) and not starts_swift:
-                self.launch.makes_files = True
-            self._statement(child)
+            elif child.type == "file_redirect" and _TO_FILE.match(text_of(child)):
+                self.launch.makes_files |= "swift" not in text_of(node.children[0])
+        self.block(node.children)
 
     def _put(self, name: str, value: Value) -> None:
         """Set a variable."""
@@ -157,17 +147,19 @@ class _Reader:
         if self.exports_all:
             self.exported.add(name)
 
-    def _assign(self, node: Node) -> None:
-        """``NAME=value``, ``NAME+=value`` or an array."""
+    def _assign(self, node: Node) -> str:
+        """``NAME=value``, ``NAME+=value`` or an array; returns the name."""
         name = text_of(node.children[0])
         before = self.variables.values.get(name) if text_of(node.children[1]) == "+=" else None
         value = next(iter(node.children[2:]), None)
         if value is not None and value.type == "array":
-            start = before if isinstance(before, tuple) else ()
-            self._put(name, (*start, *self._words(value.named_children)))
-            return
-        text = "" if value is None else self.variables.value(value)
-        self._put(name, text if before is None or isinstance(before, tuple) else joined((before, text)))
+            self._put(
+                name, (*(before if isinstance(before, tuple) else ()), *self._words(value.named_children))
+            )
+        else:
+            text = self.variables.value(value)
+            self._put(name, text if before is None or isinstance(before, tuple) else joined((before, text)))
+        return name
 
     def _words(self, nodes: Sequence[Node]) -> list[Word]:
         return [word for node in nodes if node.type != "comment" for word in self.variables.words(node)]
@@ -176,11 +168,8 @@ class _Reader:
         """``export``, ``declare``, ``readonly``: the variables that it sets, and what it exports."""
         exports = re.match(r"export\b|(declare|typeset) -\w*x", text_of(node)) is not None
         for child in node.named_children:
-            name = text_of(child)
-            if child.type == "variable_assignment":
-                self._assign(child)
-                name = text_of(child.children[0])
-            elif child.type in ("command_substitution", "string", "concatenation"):
+            name = self._assign(child) if child.type == "variable_assignment" else text_of(child)
+            if child.type in ("command_substitution", "string", "concatenation"):
                 self._sets_anything(self.variables.value(child))
             if exports and _NAME.fullmatch(name):
                 self.exported.add(name)
@@ -198,9 +187,9 @@ class _Reader:
         words: list[Word] = []
         for child in node.named_children:
             if child.type == "variable_assignment":
-                value = child.children[2:]
-                own[text_of(child.children[0])] = self.variables.value(value[0]) if value else ""
-            elif child.type not in _REDIRECTS:
+                value = next(iter(child.children[2:]), None)
+                own[text_of(child.children[0])] = self.variables.value(value)
+            elif "redirect" not in child.type:
                 words += self._words(child.named_children if child.type == "command_name" else [child])
         if words:
             self._start(node, words, {**own, **self._slip(node)})
@@ -210,8 +199,7 @@ class _Reader:
         slip = _SLIP.match(text_of(node))
         if slip is None:
             return {}
-        name = slip[1]
-        value = slip[2] or slip[3]
+        name, value = slip[1], slip[2] or slip[3]
         self.launch.cuts.append(Cut(node.start_point.row + 1, "assignment", f"{name}={value}"))
         self._put(name, value)
         return {name: value}
@@ -220,13 +208,15 @@ class _Reader:
         """Follow a command by its words and the variables before it."""
         texts = list(map(written, words))
         name = os.path.basename(texts[0])
-        swift = commands.split_at_swift(words)
+        if swift := launchers.split_at_swift(words):
+            self._swift(node, *swift, own)
+            return
         if _OPTION.match(texts[0]):
             self._continue(node, words)
-        elif swift is not None:
-            self._swift(node, *swift, own)
-        elif name in ("source", ".", "eval"):
-            self._sets_anything(Unknown(texts[-1]) if name != "eval" else joined(tuple(words[1:])))
+        elif name in ("source", "."):
+            self._sets_anything(Unknown(texts[-1]))
+        elif name == "eval":
+            self._sets_anything(joined(tuple(words[1:])))
         elif name == "cd":
             is_known = len(words) == 2 and isinstance(words[1], str) and texts[1] != "-"
             to = os.path.join(self.folder or "", os.path.expanduser(texts[-1]))
@@ -236,46 +226,58 @@ class _Reader:
         elif name in ("read", "mapfile", "readarray", "getopts", "printf"):
             self._forget(filter(_NAME.fullmatch, texts[1:]))
         else:
-            other = commands.script_of(texts)
-            if other:
+            if other := launchers.script_of(texts):
                 self.launch.not_followed.append(f"{other} (line {node.start_point.row + 1})")
             self.launch.makes_files |= name not in _WRITE_NOTHING
-        if swift is None:
-            self._not_followed(node, f"the words of {name}", " ".join(texts))
+        self._not_followed(node, f"the words of {name}", " ".join(texts))
 
     def _continue(self, node: Node, words: list[Word]) -> None:
         """Options that a command has lost, read as they were meant."""
         if self.previous is not None:
             last = self.launch.commands[-1]
             self.launch.commands[-1] = replace(last, words=(*last.words, *words))
-            self.launch.cuts.append(commands.cut_between(self.previous, node))
+            self.launch.cuts.append(_cut_between(self.previous, node))
             self.previous = node
 
     def _swift(self, node: Node, started: list[Word], rest: list[Word], own: dict[str, Word]) -> None:
         """A command of ms-swift."""
-        programs = commands.names(started)
-        if programs & commands.ELSEWHERE:
+        programs = launchers.names(started)
+        if programs & launchers.ELSEWHERE:
             self._not_followed(node, "another machine or container")
             return
         values = self.variables.values
         quoted = " ".join(text_of(child) for child in node.named_children if child.type == "raw_string")
-        self.launch.literal += [name for name in _DOLLAR.findall(quoted) if name in values]
+        self.launch.literal += [name for name in DOLLAR.findall(quoted) if name in values]
         seen = {name: self.variables.plain(name) for name in values if name in self.exported}
-        environ = {**seen, **own, **commands.variables(started)}
+        environ = {**seen, **own, **launchers.variables(started)}
         more = [Unknown(name, many=True) for name in sorted(programs & {"xargs", "parallel"})]
-        self.launch.commands.append(
-            Command(
-                ("megatron" if "megatron" in programs else "swift", *rest, *more),
-                environ,
-                unexported=frozenset(values) - frozenset(environ),
-                waits=_waits(node) and not programs & commands.DETACHED,
-                folder=self.folder,
-                complete=self.variables.complete,
-                makes_files=self.launch.makes_files,
-                launcher=tuple(map(written, started)),
-            )
+        command = Command(
+            ("megatron" if "megatron" in programs else "swift", *rest, *more),
+            environ,
+            unexported=frozenset(values) - frozenset(environ),
+            waits=_waits(node) and not programs & launchers.DETACHED,
+            folder=self.folder,
+            complete=self.variables.complete,
+            makes_files=self.launch.makes_files,
+            launcher=tuple(map(written, started)),
         )
+        self.launch.commands.append(command)
         self.previous = node
+
+
+def _cut_between(previous: Node, node: Node) -> Cut:
+    """Why the shell ends a command between two nodes."""
+    whole = node
+    while whole.parent is not None:
+        whole = whole.parent
+    between = (whole.text or b"")[previous.end_byte : node.start_byte].decode("utf-8", "replace")
+    line = previous.end_point.row + 1
+    before, sign, after = between.partition("#")
+    if sign:
+        return Cut(line + before.count("\n"), "comment", sign + after.splitlines()[0])
+    if re.search(r"\\[ \t]+\n", between):
+        return Cut(line, "space")
+    return Cut(line + 1, "blank") if re.search(r"\n[ \t]*\n", between) else Cut(line, "backslash")
 
 
 def _waits(node: Node) -> bool:

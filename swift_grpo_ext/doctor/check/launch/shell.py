@@ -62,8 +62,7 @@ class Variables:
     def words(self, node: Node) -> list[Word]:
         """The words that a node becomes in a command."""
         source = text_of(node)
-        array = _ARRAY.fullmatch(source)
-        if array:
+        if array := _ARRAY.fullmatch(source):
             values = self.values.get(array[1] or "")
             return list(values) if isinstance(values, tuple) else [Unknown(source, many=True)]
         if node.type in ("word", "concatenation") and _FILES.search(source):
@@ -73,16 +72,14 @@ class Variables:
             return [value]
         return [Unknown(value.name, many=True)] if isinstance(value, Unknown) else list(value.split())
 
-    def value(self, node: Node) -> Word:
+    def value(self, node: Node | None) -> Word:
         """What a node becomes where the shell does not split words: in an assignment."""
+        if node is None:
+            return ""
         source = text_of(node)
         match node.type:
-            case "concatenation":
-                return joined(tuple(map(self.value, node.children)))
             case "raw_string":
                 return source[1:-1]
-            case "string":
-                return self._quoted(node)
             case "command_substitution" if _PLUGIN.fullmatch(source.strip("$()` ")):
                 return PLUGIN
             case "command_substitution" if _SCRIPT_FOLDER.search(source) and ".." not in source:
@@ -91,19 +88,24 @@ class Variables:
                 return self._expanded(node)
             case kind if kind in (*_EXPANSIONS, *_OTHERS):
                 return Unknown(source)
-        return re.sub(r"\\(.)", r"\1", source.replace("\\\n", ""))
+        return self._filled(node)
 
-    def _quoted(self, node: Node) -> Word:
-        """Text between double quotes, its expansions filled in."""
+    def _filled(self, node: Node) -> Word:
+        """A word without its quotes and backslashes, its expansions filled in."""
+        quotes = int(node.type == "string")
+        escaped = rb'\\([$`"\\])' if quotes else rb"\\(.)"
         source = node.text or b""
-        begin = 1
+        ends = quotes
         parts: list[Word] = []
-        for child in node.children:
-            if child.type in _EXPANSIONS:
-                parts.append(_unescaped(source[begin : child.start_byte - node.start_byte]))
-                parts.append(self.value(child))
-                begin = child.end_byte - node.start_byte
-        return joined((*parts, _unescaped(source[begin:-1])))
+
+        def plain(end: int) -> str:
+            return re.sub(escaped, rb"\1", source[ends:end].replace(b"\\\n", b"")).decode("utf-8", "replace")
+
+        for child in node.named_children:
+            if child.type != "string_content":
+                parts += [plain(child.start_byte - node.start_byte), self.value(child)]
+                ends = child.end_byte - node.start_byte
+        return joined((*parts, plain(len(source) - quotes)))
 
     def _expanded(self, node: Node) -> Word:
         """``$NAME``, ``${NAME}``, ``${NAME:?message}`` and, with a default, ``${NAME:-word}``."""
@@ -111,11 +113,9 @@ class Variables:
         known = _EXPANSION.fullmatch(unknown.name)
         if known is None:
             return unknown
-        name = known[1]
-        operator = known[2] or ""
+        name, operator = known[1], known[2] or ""
         value = self.plain(name)
-        is_empty = isinstance(value, str) and not value and ":" in operator
-        if value is not None and not is_empty:
+        if value is not None and not (":" in operator and isinstance(value, str) and not value):
             return value
         if not operator or not self.complete:
             return unknown
@@ -123,8 +123,3 @@ class Variables:
         if "=" in operator:
             self.values[name] = word
         return word
-
-
-def _unescaped(source: bytes) -> str:
-    """Text between double quotes, without its backslashes."""
-    return re.sub(r'\\([$`"\\])', r"\1", source.decode("utf-8", "replace").replace("\\\n", ""))

@@ -6,65 +6,60 @@ from pathlib import Path
 
 from swift_grpo_ext.doctor.check.facts.files import rows_of
 from swift_grpo_ext.doctor.check.facts.run import Run
-from swift_grpo_ext.doctor.check.rules.table import grpo, option, rule
+from swift_grpo_ext.doctor.check.rules.table import fault, grpo, rule
 from swift_grpo_ext.findings import ERROR, WARNING, Problem
 from swift_grpo_ext.group.batch_sizes import groups_in
 
-
-@rule(
+fault(
     "streaming-without-end",
     ERROR,
+    lambda run: run.arguments.streaming and (run.arguments.max_steps or 0) < 1,
+    "a stream has no end",
+    "--streaming true",
+    "--max_steps 1000, or --streaming false",
     symptoms="ValueError: The train_dataset does not implement __len__, so the number of training steps",
     cause="A stream has no length, so the schedule cannot be laid out.",
 )
-def _streaming_without_end(run: Run) -> Iterator[Problem]:
-    args = run.arguments
-    if args.streaming and (args.max_steps or 0) < 1:
-        yield Problem("a stream has no end", "--streaming true", "--max_steps 1000, or --streaming false")
-
-
-@rule(
+fault(
     "streamed-groups",
     ERROR,
+    lambda run: run.arguments.streaming and run.arguments.num_generations > 1 and "trainer" not in run.parts,
+    "a group would hold different prompts",
+    "--streaming true",
+    "--streaming false",
     symptoms="reward does not move with --streaming true",
-    cause=(
-        "ms-swift repeats a row for its group only in a dataset with a length: in a stream a "
-        "group is num_generations different prompts, so advantages compare answers to different "
-        "questions."
-    ),
+    cause="ms-swift repeats a row for its group only in a dataset with a length: in a stream a "
+    "group is num_generations different prompts, so advantages compare answers to different "
+    "questions.",
     scope=grpo,
 )
-def _streamed_groups(run: Run) -> Iterator[Problem]:
-    args = run.arguments
-    if args.streaming and args.num_generations > 1 and "trainer" not in run.parts:
-        yield Problem("a group would hold different prompts", "--streaming true", "--streaming false")
-
-
-@rule(
+fault(
     "eval-without-rows",
     ERROR,
+    lambda run: (
+        run.arguments.eval_dataset
+        and run.eval_strategy != "no"
+        and not run.evaluates
+        and not run.arguments.eval_use_evalscope
+    ),
+    "there are no rows to evaluate on beside the benchmarks",
+    "--eval_dataset",
+    "--eval_use_evalscope true, or --split_dataset_ratio 0.01",
     symptoms="AssertionError: eval_dataset size 0 is smaller than total_eval_batch_size ...",
     cause="--eval_dataset names benchmarks of EvalScope; the trainer wants rows of its own as well.",
     scope=grpo,
 )
-def _eval_without_rows(run: Run) -> Iterator[Problem]:
-    args = run.arguments
-    wanted = args.eval_dataset and run.eval_strategy != "no" and not run.evaluates
-    if wanted and not args.eval_use_evalscope:
-        what = "there are no rows to evaluate on beside the benchmarks"
-        yield Problem(what, "--eval_dataset", "--eval_use_evalscope true, or --split_dataset_ratio 0.01")
-
-
-@rule(
+fault(
     "best-by-loss",
     WARNING,
+    lambda run: run.evaluates and "loss" in (run.arguments.metric_for_best_model or ""),
+    "the best checkpoint is chosen by the loss",
+    "--metric_for_best_model",
+    "--metric_for_best_model eval_reward",
     symptoms="best_model_checkpoint answers no better than the others",
     cause="On-policy the loss of GRPO is 0 by construction, so its least value says nothing about answers.",
     scope=grpo,
 )
-def _best_by_loss(run: Run) -> Iterator[Problem]:
-    if run.evaluates and "loss" in (run.arguments.metric_for_best_model or ""):
-        yield option("metric_for_best_model", "the best checkpoint is chosen by the loss", "eval_reward")
 
 
 @rule(

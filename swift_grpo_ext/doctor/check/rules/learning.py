@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from swift_grpo_ext.doctor.check.facts.run import Run
-from swift_grpo_ext.doctor.check.rules.table import grpo_anywhere, option, rule
+from swift_grpo_ext.doctor.check.rules.table import fault, grpo_anywhere, option, rule
 from swift_grpo_ext.findings import ERROR, WARNING, Problem
 
 
@@ -40,9 +40,23 @@ def _hardly_random(run: Run) -> Iterator[Problem]:
             yield option(name, f"{name} {value} leaves the completions of a group almost alike", 1)
 
 
-@rule(
+def _wrong_rate(run: Run) -> tuple[str, str] | None:
+    """What the learning rate does, and a usual one."""
+    rate = run.arguments.learning_rate or 0
+    usual = "1e-6" if run.full else "1e-5"
+    most, way = (1e-4, "full training") if run.full else (1e-2, "LoRA")
+    if rate < 1e-30:
+        return f"at rate {rate:g} nothing is learned", usual
+    return (f"{rate:g} destroys the model in {way}", usual) if rate > most else None
+
+
+fault(
     "learning-rate-kills",
     ERROR,
+    _wrong_rate,
+    "{}",
+    "--learning_rate",
+    "--learning_rate {1}",
     symptoms=(
         "no parameter changes, learning_rate is 0",
         "completions are garbage after a few steps, reward falls to 0 and stays",
@@ -50,75 +64,58 @@ def _hardly_random(run: Run) -> Iterator[Problem]:
     cause="At rate 0 nothing moves; full training above 1e-4 destroys a pretrained model in a few steps.",
     reports="A8",
 )
-def _learning_rate_kills(run: Run) -> Iterator[Problem]:
-    rate = run.arguments.learning_rate or 0
-    most, way = (1e-4, "full training") if run.full else (1e-2, "LoRA")
-    if rate < 1e-30:
-        yield option("learning_rate", f"at rate {rate:g} nothing is learned", _usual_rate(run))
-    elif rate > most:
-        yield option("learning_rate", f"{rate:g} destroys the model in {way}", _usual_rate(run))
 
 
-def _usual_rate(run: Run) -> str:
-    return "1e-6" if run.full else "1e-5"
-
-
-@rule(
-    "warmup-eats-the-run",
-    ERROR,
-    symptoms=(
-        "a one-step run changes no parameter",
-        "learning_rate is 0 in the log",
-    ),
-    cause="With any warmup the first optimizer step runs at lr 0; the logged rate is the next step's.",
-    reports=("A8", "B5"),
-)
-def _warmup(run: Run) -> Iterator[Problem]:
+def _steps_of_warmup(run: Run) -> tuple[float, int] | None:
     args = run.arguments
     steps = args.max_steps or -1
     warmup = args.warmup_steps or 0
-    if steps <= 0:
-        return
     spent = warmup if warmup >= 1 else -(-steps * max(warmup, args.warmup_ratio or 0) // 1)
-    if spent and spent >= steps / 2:
-        yield option("warmup_ratio", f"{spent:g} of {steps} steps are warmup, the first at lr 0", 0)
+    return (spent, steps) if steps > 0 and spent and spent >= steps / 2 else None
 
 
-@rule(
+fault(
+    "warmup-eats-the-run",
+    ERROR,
+    _steps_of_warmup,
+    "{:g} of {} steps are warmup, the first at lr 0",
+    "--warmup_ratio",
+    "--warmup_ratio 0",
+    symptoms=("a one-step run changes no parameter", "learning_rate is 0 in the log"),
+    cause="With any warmup the first optimizer step runs at lr 0; the logged rate is the next step's.",
+    reports=("A8", "B5"),
+)
+
+
+def _rounded_away(run: Run) -> tuple[float] | None:
+    args = run.arguments
+    rate = args.learning_rate or 0
+    has_masters = not run.full or args.deepspeed or args.fsdp or args.use_cpu
+    return None if has_masters or args.torch_dtype not in (None, "bfloat16") or rate >= 1e-5 else (rate,)
+
+
+fault(
     "bf16-without-masters",
     WARNING,
+    _rounded_away,
+    "full training of bf16 weights at lr {:g} rounds most updates away",
+    "--torch_dtype",
+    "--deepspeed ext_zero2 (fp32 masters), or --torch_dtype float32 --bf16 true",
     symptoms="reward does not move although loss and grad_norm look fine",
-    cause=(
-        "A bf16 weight moves only by 1/256 of itself; without DeepSpeed there is no fp32 copy "
-        "that sums smaller steps. At lr 1e-6 1.9 % of the parameters moved per step, in fp32 "
-        "99.9 %."
-    ),
+    cause="A bf16 weight moves only by 1/256 of itself; without DeepSpeed there is no fp32 copy "
+    "that sums smaller steps. At lr 1e-6 1.9 % of the parameters moved per step, in fp32 "
+    "99.9 %.",
     reports=("A8", "B2"),
 )
-def _bf16_without_masters(run: Run) -> Iterator[Problem]:
-    args = run.arguments
-    if not run.full or args.deepspeed or args.fsdp or args.use_cpu:
-        return
-    if args.torch_dtype in (None, "bfloat16") and (args.learning_rate or 0) < 1e-5:
-        what = f"full training of bf16 weights at lr {args.learning_rate:g} rounds most updates away"
-        fix = "--deepspeed ext_zero2 (fp32 masters), or --torch_dtype float32 --bf16 true"
-        yield Problem(what, "--torch_dtype", fix)
-
-
-@rule(
+fault(
     "fp16-overflows",
     WARNING,
-    symptoms=(
-        "completions are only !!!!!!!!",
-        "loss is NaN in float16",
-    ),
-    cause=(
-        "Activations of these models were trained in bfloat16 and exceed float16's range; fp16 "
-        "cures none of the crashes that it is advised for."
-    ),
+    lambda run: run.arguments.torch_dtype == "float16" or run.arguments.fp16,
+    "float16 overflows in these models",
+    "--torch_dtype float16",
+    "--torch_dtype bfloat16",
+    symptoms=("completions are only !!!!!!!!", "loss is NaN in float16"),
+    cause="Activations of these models were trained in bfloat16 and exceed float16's range; fp16 "
+    "cures none of the crashes that it is advised for.",
     reports="A5",
 )
-def _fp16_overflows(run: Run) -> Iterator[Problem]:
-    if run.arguments.torch_dtype == "float16" or run.arguments.fp16:
-        what = "float16 overflows in these models"
-        yield Problem(what, "--torch_dtype float16", "--torch_dtype bfloat16")

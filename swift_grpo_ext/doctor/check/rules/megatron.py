@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from swift_grpo_ext.defects import DEFECTS
 from swift_grpo_ext.doctor.check.facts.run import Run
-from swift_grpo_ext.doctor.check.rules.table import grpo_anywhere, rule, variable
+from swift_grpo_ext.doctor.check.rules.table import fault, grpo_anywhere, is_harmed, rule, variable
 from swift_grpo_ext.findings import ERROR, NOTE, Problem
 from swift_grpo_ext.megatron.arguments import why_no_passes, why_no_sharing
 
@@ -30,25 +30,24 @@ def _megatron_batch(run: Run) -> Iterator[Problem]:
         yield variable("NPROC_PER_NODE", what, max(model, run.ranks_per_node // model * model))
 
 
-@rule(
+fault(
     "tensor-parallel-gradients",
     ERROR,
-    symptoms="reward does not move with --tensor_model_parallel_size above 1, though log-probs are right",
-    cause=(
-        "The sum over the vocabulary's shards is a plain all-reduce inside the loss: the log-probs are "
-        "right, and most of their gradient is lost."
+    lambda run: (
+        run.megatron
+        and (run.arguments.tensor_model_parallel_size or 1) > 1
+        and is_harmed(run, "F27")
+        and (run.versions["ms-swift"], run.arguments.tensor_model_parallel_size)
     ),
+    "ms-swift {} computes wrong gradients with tensor parallel {}",
+    "--tensor_model_parallel_size",
+    DEFECTS["F27"].fix,
+    symptoms="reward does not move with --tensor_model_parallel_size above 1, though log-probs are right",
+    cause="The sum over the vocabulary's shards is a plain all-reduce inside the loss: the log-probs are "
+    "right, and most of their gradient is lost.",
     defect=DEFECTS["F27"],
     scope=grpo_anywhere,
 )
-def _tensor_parallel_gradients(run: Run) -> Iterator[Problem]:
-    size = run.arguments.tensor_model_parallel_size or 1
-    version = run.versions.get("ms-swift")
-    defect = DEFECTS["F27"]
-    harms = defect.harms({"ms-swift": version}) and not run.is_patched(defect.patch)
-    if run.megatron and size > 1 and harms:
-        what = f"ms-swift {version} computes wrong gradients with tensor parallel {size}"
-        yield Problem(what, "--tensor_model_parallel_size", DEFECTS["F27"].fix)
 
 
 @rule(

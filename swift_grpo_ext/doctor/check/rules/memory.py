@@ -7,7 +7,7 @@ from dataclasses import replace
 from swift_grpo_ext.doctor.check.facts import environment
 from swift_grpo_ext.doctor.check.facts.media import ImagesSeen, images_seen
 from swift_grpo_ext.doctor.check.facts.run import Run
-from swift_grpo_ext.doctor.check.rules.table import grpo, grpo_anywhere, rule
+from swift_grpo_ext.doctor.check.rules.table import fault, grpo, grpo_anywhere, rule
 from swift_grpo_ext.doctor.check.unknown import decided
 from swift_grpo_ext.doctor.plan.judge import memory_objections
 from swift_grpo_ext.doctor.plan.memory import memory_range
@@ -178,18 +178,16 @@ def _memory_unknown(run: Run) -> Iterator[Problem]:
         yield Problem("memory was not checked", fix="say how much a GPU has: --gpu-memory 80")
 
 
-@rule(
+fault(
     "memory-of-megatron",
     NOTE,
+    lambda run: run.megatron,
+    "memory of megatron rlhf is not modelled",
+    "",
+    "--train_iters 2 on the machine shows it",
     symptoms="check says nothing about the memory of megatron rlhf",
-    cause=(
-        "The planner's arithmetic is that of ZeRO; tensor, pipeline and expert parallel shards "
-        "are other sums."
-    ),
+    cause="The planner's arithmetic is that of ZeRO; tensor, pipeline and expert parallel shards "
+    "are other sums.",
     scope=grpo_anywhere,
     not_checked="memory",
 )
-def _memory_of_megatron(run: Run) -> Iterator[Problem]:
-    if run.megatron:
-        what = "memory of megatron rlhf is not modelled"
-        yield Problem(what, fix="--train_iters 2 on the machine shows it")

@@ -6,7 +6,14 @@ from pathlib import Path
 
 from swift_grpo_ext.doctor.check.facts.run import Run
 from swift_grpo_ext.doctor.check.host import table as host_table
-from swift_grpo_ext.doctor.check.rules.table import OUR_PLUGIN, option, rule, variable, where_no_row_is_seen
+from swift_grpo_ext.doctor.check.rules.table import (
+    OUR_PLUGIN,
+    fault,
+    option,
+    rule,
+    variable,
+    where_no_row_is_seen,
+)
 from swift_grpo_ext.doctor.check.unknown import decided
 from swift_grpo_ext.doctor.plan.arithmetic import rounded_up
 from swift_grpo_ext.doctor.plan.catalogue import bundled_name, find_config, published
@@ -50,20 +57,25 @@ def _is_remote_code(run: Run) -> bool:
     return has_two and not run.model.rstrip("/").lower().endswith(("-hf", "_hf"))
 
 
-@rule(
-    "lora-leaves-the-aligner",
-    WARNING,
-    symptoms="the aligner of Ovis2 does not train with LoRA and --freeze_aligner false",
-    cause="The aligner of Ovis2 is a table of embeddings, and LoRA adapts linear layers.",
-)
-def _lora_leaves_the_aligner(run: Run) -> Iterator[Problem]:
+def _table_of_the_aligner(run: Run) -> str:
+    """The embeddings that LoRA leaves, where they are to be trained and are not saved whole."""
     args = run.arguments
     table_name = run.family.lora_skips if run.family else ""
     saved = any(table_name in str(name) for name in args.modules_to_save or ())
     trained = decided(args.freeze_aligner) is False
-    if table_name and args.tuner_type == "lora" and trained and not saved:
-        what = "LoRA does not train the aligner: it has no linear layer"
-        yield Problem(what, "--freeze_aligner false", f"--modules_to_save {table_name}")
+    return table_name if args.tuner_type == "lora" and trained and not saved else ""
+
+
+fault(
+    "lora-leaves-the-aligner",
+    WARNING,
+    _table_of_the_aligner,
+    "LoRA does not train the aligner: it has no linear layer",
+    "--freeze_aligner false",
+    "--modules_to_save {}",
+    symptoms="the aligner of Ovis2 does not train with LoRA and --freeze_aligner false",
+    cause="The aligner of Ovis2 is a table of embeddings, and LoRA adapts linear layers.",
+)
 
 
 @rule(
@@ -181,37 +193,68 @@ def _regex(pattern: str, modules: tuple[str, ...]) -> Iterator[Problem]:
         yield Problem(f"it matches none of the model's modules, e.g. {modules[-1]}", "--target_regex", fix)
 
 
-@rule(
+fault(
     "reference-without-adapter",
     WARNING,
-    symptoms="kl starts far above 0 when training goes on from an SFT adapter",
-    cause=(
-        "With LoRA the reference is the model without adapters, so the KL term pulls the policy "
-        "back behind its SFT, unless --ref_adapters names the same adapter."
+    lambda run: (
+        run.arguments.adapters
+        and not run.arguments.resume_from_checkpoint
+        and not run.arguments.ref_adapters
+        and run.arguments.beta
+        and not run.full
+        and run.arguments.adapters[0]
     ),
+    "the reference lacks the adapter that training starts from",
+    "--adapters",
+    "--ref_adapters {}, or --beta 0",
+    symptoms="kl starts far above 0 when training goes on from an SFT adapter",
+    cause="With LoRA the reference is the model without adapters, so the KL term pulls the policy "
+    "back behind its SFT, unless --ref_adapters names the same adapter.",
 )
-def _reference_without_adapter(run: Run) -> Iterator[Problem]:
-    args = run.arguments
-    starts = args.adapters and not args.resume_from_checkpoint
-    if starts and not args.ref_adapters and args.beta and not run.full:
-        fix = f"--ref_adapters {args.adapters[0]}, or --beta 0"
-        yield Problem("the reference lacks the adapter that training starts from", "--adapters", fix)
-
-
-@rule(
+fault(
     "reference-never-synced",
     WARNING,
-    symptoms="--sync_ref_model true has no effect",
-    cause=(
-        "With LoRA the reference is the model without its adapter, and at --beta 0 there is "
-        "none: there is no second model to copy the weights to."
+    lambda run: (
+        run.arguments.sync_ref_model
+        and (
+            (not run.arguments.beta and "there is no reference at --beta 0")
+            or (not run.full and "LoRA's reference is the base model")
+        )
     ),
+    "{}, so nothing is synced",
+    "--sync_ref_model",
+    "--sync_ref_model false",
+    symptoms="--sync_ref_model true has no effect",
+    cause="With LoRA the reference is the model without its adapter, and at --beta 0 there is "
+    "none: there is no second model to copy the weights to.",
 )
-def _reference_never_synced(run: Run) -> Iterator[Problem]:
-    args = run.arguments
-    if args.sync_ref_model and not args.beta:
-        what = "there is no reference at --beta 0, so nothing is synced"
-        yield option("sync_ref_model", what, "false")
-    elif args.sync_ref_model and not run.full:
-        what = "LoRA's reference is the base model, so nothing is synced"
-        yield option("sync_ref_model", what, "false")
+
+
+fault(
+    "zero3-device-map",
+    ERROR,
+    lambda run: decided(run.arguments.device_map) is not None and run.stage == 3 and run.arguments.device_map,
+    "ZeRO-3 shards the model, --device_map {} places it",
+    "--device_map",
+    "--deepspeed zero3, without --device_map",
+    symptoms="DeepSpeed Zero-3 is not compatible with passing a `device_map`.",
+    cause="Under ZeRO-3 each rank holds a shard of every weight, so nothing is left to place.",
+)
+fault(
+    "zero3-quantized",
+    ERROR,
+    lambda run: (
+        run.stage == 3
+        and (run.arguments.quant_method or "bnb") == "bnb"
+        and (run.arguments.quant_method or run.arguments.quant_bits)
+    ),
+    "ZeRO-3 cannot shard weights that bitsandbytes has packed",
+    "--quant_bits",
+    "--deepspeed ext_zero2 with QLoRA, or ZeRO-3 without --quant_method",
+    symptoms=(
+        "RuntimeError: ... only Tensors of floating point dtype can require gradients, with QLoRA and ZeRO-3",
+        "ValueError: .to is not supported for 4-bit or 8-bit bitsandbytes models",
+    ),
+    cause="bitsandbytes packs weights into bytes with a state beside them; ZeRO-3 partitions the "
+    "bytes, loses the state, and the weight sync to vLLM gathers nothing usable.",
+)

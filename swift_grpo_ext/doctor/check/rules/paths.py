@@ -95,6 +95,9 @@ def _is_made(run: Run, name: str, *, folder: bool) -> bool:
     place = Path(re.split(r"[*?[]", name)[0]).expanduser()
     if any(sign in name for sign in "*?[") and place.is_absolute() and not place.exists():
         raise NotKnownError(f"{name}, whose folder is not on this machine")
+    place = Path(run.command.folder or ".")
+    if place.is_absolute() and not place.exists():
+        raise NotKnownError(f"{name}, on the machine that has {place}")
     if run.command.makes_files:
         raise NotKnownError(f"{name}, which a program of the script may write")
     return False

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 
 from swift_grpo_ext.doctor.check.facts.run import Run
-from swift_grpo_ext.doctor.check.rules.table import anywhere, is_release, option, refused, rule
+from swift_grpo_ext.doctor.check.rules.table import anywhere, fault, is_release, refused, rule
 from swift_grpo_ext.findings import ERROR, Problem
 
 # What ms-swift's GRPO imports whatever is trained, of releases that pip does not hold together.
@@ -54,16 +54,24 @@ def _zero3_loses_its_trace(run: Run) -> Iterator[Problem]:
         yield Problem(what, "transformers", 'pip install "transformers>=5.5.4"')
 
 
-@rule(
+def _is_reentrant(run: Run) -> bool:
+    kwargs = str(run.arguments.gradient_checkpointing_kwargs or "")
+    return re.search("use_reentrant.*true", kwargs, re.I | re.S) is not None
+
+
+fault(
     "reentrant-ddp",
     ERROR,
+    lambda run: (
+        _is_reentrant(run)
+        and run.ranks > 1
+        and not run.arguments.deepspeed
+        and not run.is_patched("A5-reentrant-ddp")
+    ),
+    "reentrant checkpointing under DDP marks parameters twice",
+    "--gradient_checkpointing_kwargs",
+    "--gradient_checkpointing_kwargs '{{\"use_reentrant\": false}}'",
     symptoms="RuntimeError: Expected to mark a variable ready only once.",
     cause="Reentrant checkpointing under DDP, in any dtype: fp16 instead of bf16 does not help.",
     reports="A5",
 )
-def _reentrant_ddp(run: Run) -> Iterator[Problem]:
-    args = run.arguments
-    reentrant = re.search("use_reentrant.*true", str(args.gradient_checkpointing_kwargs or ""), re.I | re.S)
-    if reentrant and run.ranks > 1 and not args.deepspeed and not run.is_patched("A5-reentrant-ddp"):
-        what = "reentrant checkpointing under DDP marks parameters twice"
-        yield option("gradient_checkpointing_kwargs", what, """'{"use_reentrant": false}'""")

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from swift_grpo_ext.doctor.check.facts.run import Run
 from swift_grpo_ext.doctor.check.host import table as host_table
-from swift_grpo_ext.doctor.check.rules.table import OUR_PLUGIN, anywhere, grpo_anywhere, option, rule
+from swift_grpo_ext.doctor.check.rules.table import OUR_PLUGIN, anywhere, fault, grpo_anywhere, option, rule
 from swift_grpo_ext.doctor.check.unknown import decided
 from swift_grpo_ext.errors import NEAR, SwiftGrpoExtError, nearest
 from swift_grpo_ext.findings import ERROR, NotKnownError, Problem
@@ -30,19 +30,18 @@ def _weights(run: Run) -> Iterator[Problem]:
         yield option("reward_weights", what, fix)
 
 
-@rule(
+fault(
     "rewards-weigh-nothing",
     ERROR,
+    lambda run: run.arguments.reward_weights and not any(run.arguments.reward_weights),
+    "every reward has weight 0",
+    "--reward_weights",
+    "leave --reward_weights out: then each has weight 1",
     symptoms="reward is 0 in every step although each reward function scores",
     cause="The reward is the weighted sum of all reward functions; with weights of 0 nothing is left of it.",
     reports="B3",
     scope=anywhere,
 )
-def _rewards_weigh_nothing(run: Run) -> Iterator[Problem]:
-    weights = run.arguments.reward_weights
-    if weights and not any(weights):
-        what = "every reward has weight 0"
-        yield Problem(what, "--reward_weights", "leave --reward_weights out: then each has weight 1")
 
 
 @rule(

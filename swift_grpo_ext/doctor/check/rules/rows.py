@@ -11,7 +11,7 @@ from swift_grpo_ext.doctor.check.facts.rows import Sample
 from swift_grpo_ext.doctor.check.facts.run import Run
 from swift_grpo_ext.doctor.check.rules.table import grpo_anywhere, table
 from swift_grpo_ext.doctor.plan.arithmetic import rounded_up
-from swift_grpo_ext.findings import ERROR, NOTE, WARNING, Problem
+from swift_grpo_ext.findings import ERROR, NOTE, WARNING, NotKnownError, Problem, Severity
 from swift_grpo_ext.rewards.gold.times import invented_times
 
 rule = partial(table.rule, scope=grpo_anywhere)
@@ -30,10 +30,10 @@ def of_rows(look: RowLook, *, replaced: bool = False) -> Callable[[Run], Iterato
         if not faults:
             return
         share = f"{len(faults)} of {len(samples)} rows"
-        mild = replaced and _replaces(run.as_written) and len(faults) < len(samples)
-        if mild:
-            share += ", which the trainer replaces"
-        severity = WARNING if mild else None
+        severity = None
+        if replaced and len(faults) < len(samples):
+            severity, instead = _replaces(run.as_written)
+            share += instead
         yield replace(faults[0], what=f"{faults[0].what} ({share})", severity=severity)
 
     return over_all
@@ -42,11 +42,15 @@ def of_rows(look: RowLook, *, replaced: bool = False) -> Callable[[Run], Iterato
 of_replaced_rows = partial(of_rows, replaced=True)
 
 
-def _replaces(run: Run) -> bool:
-    """Whether the trainer replaces a row that cannot be encoded."""
-    described = "templates" in run.parts and run.family is not None
-    deletes = run.arguments.truncation_strategy == "delete"
-    return "trainer" in run.parts and run.settings.bad_row == "skip" and (described or deletes)
+def _replaces(run: Run) -> tuple[Severity | None, str]:
+    """How bad a row is that cannot be encoded, and why: the trainer may replace it."""
+    try:
+        described = "templates" in run.parts and run.family is not None
+        deletes = run.arguments.truncation_strategy == "delete"
+        replaces = "trainer" in run.parts and run.settings.bad_row == "skip" and (described or deletes)
+    except NotKnownError:  # "$@" may hold the plugin
+        return WARNING, ""
+    return (WARNING, ", which the trainer replaces") if replaces else (None, "")
 
 
 @rule(

@@ -1,9 +1,11 @@
 """Variables and the script itself."""
 
+import re
 from collections.abc import Iterator
 from itertools import pairwise
 
 from swift_grpo_ext.doctor.check.facts.run import Run
+from swift_grpo_ext.doctor.check.launch.script import DOLLAR
 from swift_grpo_ext.doctor.check.rules.table import anywhere, rule, variable
 from swift_grpo_ext.errors import nearest
 from swift_grpo_ext.findings import ERROR, WARNING, Problem
@@ -44,16 +46,14 @@ def _cuts(run: Run, *reasons: str) -> Iterator[Problem]:
             yield Problem(what, f"line {cut.line}", fix)
 
 
+# A blank of a web page beside an option.
+_INVISIBLE = re.compile("--[\\w-]+([{0}])|([{0}])-".format("\u00a0\u200b\u200c\u200d\u2060\u3000\ufeff"))
 _LOST = ", the options below it are lost"
 _CUTS = {
     "comment": ("the shell ends the command here: {0.text:.60}", "move the comment above the command"),
     "assignment": ("a blank stands beside the = of {0.text}", "{0.text}"),
     "space": (f"a blank stands behind the backslash{_LOST}", "sed -i '{0.line}s/ *$//' on the script"),
     "blank": (f"an empty line ends the command{_LOST}", "sed -i '{0.line}d' on the script"),
-    "invisible": (
-        "the invisible character {0.text} stands beside an option",
-        "type the blanks of this line again",
-    ),
     "backslash": (f"the line ends without a backslash{_LOST}", "sed -i '{0.line}s/$/ \\\\/' on the script"),
 }
 
@@ -97,7 +97,11 @@ def _blank(run: Run) -> Iterator[Problem]:
     scope=anywhere,
 )
 def _line(run: Run) -> Iterator[Problem]:
-    yield from _cuts(run, "space", "blank", "backslash", "invisible")
+    yield from _cuts(run, "space", "blank", "backslash")
+    for sign in _INVISIBLE.finditer(run.launch.text):
+        what = f"the invisible character U+{ord(sign[1] or sign[2]):04X} stands beside an option"
+        line = run.launch.text.count("\n", 0, sign.start()) + 1
+        yield Problem(what, f"line {line}", "type the blanks of this line again")
     if run.launch.windows:
         what = "lines end as on Windows: no backslash is the last sign, last values get a carriage return"
         yield Problem(what, "", "dos2unix, or sed -i 's/\\r$//' on the script")
@@ -159,7 +163,7 @@ def _unexported(run: Run) -> Iterator[Problem]:
 )
 def _mistyped(run: Run) -> Iterator[Problem]:
     variables = {*KNOWN, *(PREFIX + name.upper() for name in Settings.model_fields)}
-    for name in sorted(run.launch.names - run.launch.used):
+    for name in sorted(run.launch.names.difference(DOLLAR.findall(run.launch.text))):
         if name in variables or name in _OTHERS or len(name) < 3:
             continue
         close = nearest(name.upper(), variables, cutoff=0.86)

@@ -1,6 +1,6 @@
 """The one table of rules, the launches that a rule may hold for, and helpers."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from packaging.specifiers import SpecifierSet
@@ -8,7 +8,7 @@ from packaging.specifiers import SpecifierSet
 from swift_grpo_ext.compat import refusals
 from swift_grpo_ext.defects import DEFECTS
 from swift_grpo_ext.doctor.check.facts.run import Run
-from swift_grpo_ext.findings import Problem, RuleTable
+from swift_grpo_ext.findings import Problem, RuleTable, Severity
 
 
 def anywhere(run: Run) -> bool:
@@ -45,6 +45,37 @@ table: RuleTable[Run] = RuleTable(swift)
 rule = table.rule
 
 
+def fault(
+    id: str,
+    severity: Severity,
+    found: Callable[[Run], Any],
+    what: str,
+    where: str,
+    fix: str,
+    **more: Any,
+) -> None:
+    """A row of the table: a rule that finds one fault, and says it in the same words each time.
+
+    Args:
+        id: As in `RuleTable.rule`, which takes ``more``, too.
+        severity: As there.
+        found: Whether a run has the fault, or the values that fill in the braces of the texts; a single value
+            alone where it is never false.
+        what: The fault, ``where`` it stands, and its ``fix``, as in `Problem`.
+        where: See there.
+        fix: See there.
+        more: Symptoms, cause, reports, defect, scope.
+    """
+
+    def look(run: Run) -> Iterator[Problem]:
+        values = found(run)
+        if values:
+            filled = values if isinstance(values, tuple) else (values,)
+            yield Problem(what.format(*filled), where.format(*filled), fix.format(*filled))
+
+    rule(id, severity, **more)(look)
+
+
 def in_file(run: Run, key: str) -> Any:
     """The value at a dotted key of the DeepSpeed configuration; None where there is none."""
     node: Any = run.deepspeed
@@ -54,8 +85,8 @@ def in_file(run: Run, key: str) -> Any:
 
 
 def is_harmed(run: Run, defect: str) -> bool:
-    """Whether the installed DeepSpeed or vLLM is known to have a defect that nothing fixes."""
-    releases = {name: run.versions.get(name) for name in ("deepspeed", "vllm")}
+    """Whether the installed releases are known to have a defect that nothing fixes."""
+    releases = {name: run.versions.get(name) for name in DEFECTS[defect].affected}
     return DEFECTS[defect].harms(releases) and not run.is_patched(DEFECTS[defect].patch)
 
 

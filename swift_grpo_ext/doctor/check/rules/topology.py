@@ -27,7 +27,7 @@ def _devices(run: Run) -> Iterator[Problem]:
     visible = devices(run.environ)
     text = run.environ.get("CUDA_VISIBLE_DEVICES", "").strip()
     by_script = run.launch.commands and "CUDA_VISIBLE_DEVICES" in run.launch.names  # not by this machine
-    if by_script and text in ("", "-1") and not run.arguments.use_cpu:
+    if by_script and text in ("", "-1") and not run.as_written.arguments.use_cpu:
         yield variable("CUDA_VISIBLE_DEVICES", "no GPU is named, so none is seen", "0")
         return
     if re.search(r"\d[\s;:]+\d", text) or len(set(visible)) < len(visible):

@@ -237,7 +237,7 @@ def _judged(trial: Trial, margin: probing.Margin, *, some_prefers_gold: bool) ->
     elif margin.best <= 0 and margin.inverted:
         what = "it scores wrong answers higher than the gold answer in every row"
         yield Problem(what, trial.name, "turn its comparison round")
-    elif margin.best > 0 and margin.garbage >= margin.gold and not some_prefers_gold:
+    elif margin.garbage - margin.gold >= (0 if margin.best > 0 else 1e-9) and not some_prefers_gold:
         what = f"it scores garbage {margin.garbage:g}, the gold answer {margin.gold:g}"
         fix = "an empty answer must score least"
         yield Problem(what, trial.name, fix, severity=WARNING)

@@ -3,10 +3,9 @@
 from collections.abc import Iterator
 
 from swift_grpo_ext.doctor.check.facts.run import Run
-from swift_grpo_ext.doctor.check.rules.table import grpo, option, rule
+from swift_grpo_ext.doctor.check.rules.table import fault, grpo, rule
 from swift_grpo_ext.findings import NOTE, Problem
 
-LARGEST_PLUGIN = 2**20  # bytes of a plugin file that is read
 EDITS_HISTORY = "thinking_tips_scheduler"  # of ms-swift
 SEARCH = "tree_rollout_scheduler"  # of ms-swift's example treepo
 PER_TOKEN = ("bnpo", "dapo", "cispo", "dr_grpo", "fipo")  # losses that add up the tokens of all rows
@@ -16,10 +15,8 @@ PER_TOKEN = ("bnpo", "dapo", "cispo", "dr_grpo", "fipo")  # losses that add up t
     "turns-tokenized-again",
     NOTE,
     symptoms="rows of several turns share little more than their prompt",
-    cause=(
-        "Rows share what is equal token by token. Turns that come back as text are tokenized again, and the "
-        "tokens that are trained on need not be those that were sampled."
-    ),
+    cause="Rows share what is equal token by token. Turns that come back as text are tokenized again, and "
+    "the tokens that are trained on need not be those that were sampled.",
     scope=grpo,
 )
 def _tokenized_again(run: Run) -> Iterator[Problem]:
@@ -29,32 +26,29 @@ def _tokenized_again(run: Run) -> Iterator[Problem]:
         yield Problem(what, f"--multi_turn_scheduler {name}", "a scheduler that leaves history as it is")
         return
     for plugin in run.plugins if name else ():
-        path = run.find(plugin)
-        if path is None or not path.is_file() or path.stat().st_size > LARGEST_PLUGIN:
-            continue
-        text = path.read_text(encoding="utf-8", errors="replace")
-        writes_run = name in text and "def run(" in text and "RolloutOutput(" in text
-        if writes_run and "response_token_ids" not in text:
+        writes_run = all(text in plugin.text for text in (name, "def run(", "RolloutOutput("))
+        if writes_run and "response_token_ids" not in plugin.text:
             what = f"the run() of {name} returns turns as text, and rows part where tokens come out otherwise"
             fix = "RolloutOutput(response_token_ids=[...]), the sampled tokens of each turn"
-            yield Problem(what, plugin, fix)
+            yield Problem(what, plugin.name, fix)
 
 
-@rule(
+def _adds_up(run: Run) -> str:
+    losses = run.arguments.loss_type or ""
+    names = {losses} if isinstance(losses, str) else set(losses)
+    is_search = run.arguments.multi_turn_scheduler == SEARCH
+    return next(iter(names.intersection(PER_TOKEN)), "") if is_search else ""
+
+
+fault(
     "shared-turn-without-gradient",
     NOTE,
+    _adds_up,
+    "the turns that all leaves of the search share get no gradient from {}",
+    "--loss_type",
+    "--loss_type grpo, or a scheduler whose root_divergence is above 1",
     symptoms="the first turn of a tree search does not get better",
-    cause=(
-        "A turn that all leaves of a prompt share is in every row of the group, whose advantages add up to "
-        "0: a loss that adds tokens up gives it no gradient."
-    ),
+    cause="A turn that all leaves of a prompt share is in every row of the group, whose advantages add up to "
+    "0: a loss that adds tokens up gives it no gradient.",
     scope=grpo,
 )
-def _without_gradient(run: Run) -> Iterator[Problem]:
-    names = run.arguments.loss_type or "grpo"
-    if run.arguments.multi_turn_scheduler != SEARCH:
-        return
-    for loss in [names] if isinstance(names, str) else names:
-        if loss in PER_TOKEN:
-            what = f"the turns that all leaves of the search share get no gradient from {loss}"
-            yield option("loss_type", what, "grpo, or a scheduler whose root_divergence is above 1")

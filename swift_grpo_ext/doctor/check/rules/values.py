@@ -10,7 +10,7 @@ import yaml
 from swift_grpo_ext import losses
 from swift_grpo_ext.doctor.check.facts.run import Run
 from swift_grpo_ext.doctor.check.host import table as host_table
-from swift_grpo_ext.doctor.check.rules.table import anywhere, grpo_anywhere, option, rule, variable
+from swift_grpo_ext.doctor.check.rules.table import anywhere, fault, grpo_anywhere, option, rule, variable
 from swift_grpo_ext.doctor.plan.setting import USUAL_PIXELS
 from swift_grpo_ext.errors import NEAR, SwiftGrpoExtError, nearest
 from swift_grpo_ext.findings import ERROR, NOTE, WARNING, Problem
@@ -245,27 +245,26 @@ def _twice(run: Run) -> Iterator[Problem]:
         yield option(name, what, f"{seen[-1]}, once")
 
 
-@rule(
+fault(
     "not-grpo",
     ERROR,
+    lambda run: run.arguments.rlhf_type != "grpo" and "rlhf_type" not in run.arguments.given,
+    "ms-swift would train DPO",
+    "--rlhf_type",
+    "--rlhf_type grpo",
     symptoms="KeyError: 'rejected_response', or a DPO trainer starts",
     cause="Without --rlhf_type ms-swift trains DPO.",
     scope=anywhere,
 )
-def _not_grpo(run: Run) -> Iterator[Problem]:
-    if run.arguments.rlhf_type != "grpo" and "rlhf_type" not in run.arguments.given:
-        yield option("rlhf_type", "ms-swift would train DPO", "grpo")
-
-
-@rule(
+fault(
     "other-training",
     NOTE,
+    lambda run: not run.grpo and run.arguments.rlhf_type,
+    "the rest: this is {}, and the rules are those of GRPO",
+    "--rlhf_type",
+    "",
     symptoms="check finds nothing in a DPO, KTO or SFT command",
     cause="Its rules are those of GRPO.",
     scope=anywhere,
     not_checked="the rest, for the rules are those of GRPO",
 )
-def _other_training(run: Run) -> Iterator[Problem]:
-    if not run.grpo:
-        what = f"the rest: this is {run.arguments.rlhf_type}, and the rules are those of GRPO"
-        yield Problem(what, "--rlhf_type")

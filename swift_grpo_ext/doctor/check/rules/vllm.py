@@ -7,6 +7,7 @@ from swift_grpo_ext.doctor.check.facts.run import Run, Server
 from swift_grpo_ext.doctor.check.rules.table import (
     anywhere,
     divisors,
+    fault,
     is_harmed,
     lacks,
     nearest_of,
@@ -39,19 +40,19 @@ def _server_address(run: Run) -> Iterator[Problem]:
         yield Problem(what, "--vllm_server_host", "--use_vllm true --vllm_mode server, or no address")
 
 
-@rule(
+fault(
     "vllm-family",
     ERROR,
+    lambda run: run.arguments.use_vllm and lacks(run).get("vllm"),
+    "{}",
+    "--use_vllm true",
+    "--use_vllm false",
     symptoms=(
         "AttributeError: 'Ovis2Processor' object has no attribute '_get_num_multimodal_tokens'",
         "AttributeError: 'Ovis2Config' object has no attribute 'visual_tokenizer_config'",
     ),
     cause="vLLM serves other classes of this family.",
 )
-def _vllm_family(run: Run) -> Iterator[Problem]:
-    reason = lacks(run).get("vllm")
-    if run.arguments.use_vllm and reason:
-        yield Problem(reason, "--use_vllm true", "--use_vllm false")
 
 
 @rule(
@@ -168,16 +169,16 @@ def _vllm_adapter(run: Run) -> Iterator[Problem]:
         yield Problem(what, "--vllm_enable_lora true", fix)
 
 
-@rule(
+fault(
     "stale-image-features",
     WARNING,
+    lambda run: (
+        run.arguments.use_vllm and run.trains_vision and is_harmed(run, "F32") and run.versions["vllm"]
+    ),
+    "vLLM {} keeps image features over a weight sync, and the tower is trained",
+    "--freeze_vit false",
+    DEFECTS["F32"].fix,
     symptoms="rollouts of images that come again do not follow a vision tower that is trained",
     cause="vLLM finds features by the image alone; ms-swift drops them at a sync from vLLM 0.16 on.",
     defect=DEFECTS["F32"],
 )
-def _stale_features(run: Run) -> Iterator[Problem]:
-    if run.arguments.use_vllm and run.trains_vision and is_harmed(run, "F32"):
-        what = (
-            f"vLLM {run.versions['vllm']} keeps image features over a weight sync, and the tower is trained"
-        )
-        yield Problem(what, "--freeze_vit false", DEFECTS["F32"].fix)
