@@ -85,9 +85,8 @@ def in_file(run: Run, key: str) -> Any:
 
 
 def is_harmed(run: Run, defect: str) -> bool:
-    """Whether the installed releases are known to have a defect that nothing fixes."""
-    releases = {name: run.versions.get(name) for name in DEFECTS[defect].affected}
-    return DEFECTS[defect].harms(releases) and not run.is_patched(DEFECTS[defect].patch)
+    """Whether the run's releases are known to have a defect that nothing fixes."""
+    return DEFECTS[defect].harms(run.versions) and not run.is_patched(DEFECTS[defect].patch)
 
 
 def refused(run: Run, rule: str, **instead: Any) -> Iterator[Problem]:
