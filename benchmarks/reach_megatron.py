@@ -1,11 +1,12 @@
 """For whom the gains are on under `megatron rlhf`: each command on a tiny model, one process for a rank.
 
     python benchmarks/reach_megatron.py --json reach_megatron.json
+    python benchmarks/reach_megatron.py --ray --json reach_ray.json
 
 As reach.py, with the harness of tests/megatron: ms-swift's Megatron trainer and ours on the same made-up
 completions, counted in the second generation batch. One process stands for a data-parallel rank, with as many
-completions and as many of a prompt; tensor, pipeline and expert parallelism are left out. Commands of Ray are
-listed and not run: its workers build their own trainer.
+completions and as many of a prompt; tensor, pipeline and expert parallelism are left out. ``--ray`` runs the
+commands of Ray, each with one worker.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from reach_rows import MegatronRow, megatron_rows
 from swift_grpo_ext import testing
 from swift_grpo_ext.plugin_files import plugin_file
 from tests.megatron.conftest import ENVIRONMENT, make_environment, write_tiny
-from tests.megatron.runs import Order, Run, train_all
+from tests.megatron.runs import Order, Run, train_all, train_with_ray
 
 # What a tiny run keeps of a command, by ms-swift's names.
 KEPT = (
@@ -106,6 +107,21 @@ def tiny(family: str, shared: Path) -> Path:
     return folder
 
 
+def measure_with_ray(chosen: Sequence[MegatronRow], folder: Path) -> list[dict[str, Any]]:
+    """Run each by Ray, with ms-swift's driver and worker, and with ours."""
+    environment = Path(os.environ.get("MEGATRON_RAY_ENV", ENVIRONMENT.with_name("megatron-ray")))
+    make_environment(environment, "megatron-ray")
+    found = []
+    for number, row in enumerate(chosen):
+        runs = []
+        for name, plugins in (("stock", {}), ("ours", {"external_plugins": plugin_file()})):
+            order = order_of(row, folder / f"{number}-{name}", folder, plugins)
+            given = (environment / "bin/python", order.model, order.rows, order.folder)
+            runs.append(train_with_ray(*given, **order.arguments))
+        found.append(result(row, *runs))
+    return found
+
+
 def measure(chosen: Sequence[MegatronRow], folder: Path) -> list[dict[str, Any]]:
     """Run all in one process, ms-swift's trainer first: what a plugin registers stays."""
     environment = Path(os.environ.get("MEGATRON_ENV", ENVIRONMENT))
@@ -135,20 +151,19 @@ def main() -> None:
     )
     parser.add_argument("--json", type=Path)
     parser.add_argument("--rows", help="numbers of commands, from 0; all by default")
+    parser.add_argument("--ray", action="store_true", help="the commands of Ray, and no others")
     asked = parser.parse_args()
-    every = [command for command in megatron_rows() if command.engine == "megatron"]
+    engine = "megatron-ray" if asked.ray else "megatron"
+    every = [command for command in megatron_rows() if command.engine == engine]
     chosen = [every[int(number)] for number in asked.rows.split(",")] if asked.rows else every
     os.environ.update(testing.cpu_environment())
     with tempfile.TemporaryDirectory() as folder:
-        rows = measure(chosen, Path(folder))
+        rows = (measure_with_ray if asked.ray else measure)(chosen, Path(folder))
     if asked.json:
         asked.json.write_text(json.dumps({"rows": rows}, indent=1) + "\n", encoding="utf-8")
     print("\n".join([HEAD, *map(line, rows)]))
     for row in rows:
         print(f"{row['script']}: {row['reason'] or 'all on'}")
-    for command in megatron_rows():
-        if command.engine != "megatron":
-            print(f"{command.script}: {command.group} of a prompt on a rank, Ray, not run")
 
 
 if __name__ == "__main__":

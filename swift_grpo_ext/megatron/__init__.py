@@ -11,10 +11,11 @@ from swift_grpo_ext.versions import package_facts
 
 ENGINE = ("megatron-core", "mcore-bridge")
 HOST = "swift.megatron.trainers.grpo_trainer"
+RAY = "swift.ray.megatron.pipeline"
 
 
 def register() -> list[str]:
-    """Make ms-swift build our trainer for ``megatron rlhf --rlhf_type grpo``, imported when built."""
+    """Make ms-swift build our trainer for ``megatron rlhf --rlhf_type grpo``, with and without Ray."""
     from wrapt import register_post_import_hook
 
     facts = [fact for fact in package_facts() if fact.name in ENGINE]
@@ -25,6 +26,7 @@ def register() -> list[str]:
         print(text, file=sys.stderr, flush=True)
         return []
     register_post_import_hook(_take_the_place, HOST)
+    register_post_import_hook(_join_ray, RAY)
     return ["grpo"]
 
 
@@ -33,3 +35,9 @@ def _take_the_place(host: ModuleType) -> None:
 
     for place in (host, sys.modules[str(host.__package__)]):  # the package hands on what it has once found
         place.MegatronGRPOTrainer = MegatronGRPOTrainer  # type: ignore[attr-defined]
+
+
+def _join_ray(pipeline: ModuleType) -> None:
+    from swift_grpo_ext.megatron.ray_driver import join
+
+    join(pipeline)

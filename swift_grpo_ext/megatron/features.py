@@ -72,6 +72,7 @@ def _held_out_reason(host: Host) -> str:
     batch = rows_of_evaluation_batch(host)
     return first_of(
         {
+            "ms-swift evaluates nothing with Ray": args.use_ray,
             "no held-out rows; --val_dataset": not (args.val_dataset or args.split_dataset_ratio),
             "rows of a stream cannot be chosen; --streaming false": args.streaming,
             f"fewer held-out rows than the {batch} of an evaluation; --val_dataset": not args.eval_iters,

@@ -1,24 +1,18 @@
 """What is on in a run with Megatron, what is off and why: in one line, and in ``gains.json``."""
 
-import json
 from math import gcd
-from pathlib import Path
 from typing import Any
 
 from swift_grpo_ext.megatron.features import FEATURES, WATCHING, Enabled
 from swift_grpo_ext.megatron.group_cut import Sizes
 from swift_grpo_ext.megatron.host import Host
-from swift_grpo_ext.trainer.gains import gain, line_of
-from swift_grpo_ext.watch.journal import GAINS
+from swift_grpo_ext.trainer.gains import gain, line_of, write
 
 
 def write_gains(host: Host, enabled: Enabled, sizes: Sizes) -> tuple[str, str]:
     """Write it down in the output folder, on the rank that speaks; a line of gains, one of monitors."""
     facts = facts_of(host, enabled, sizes)
-    if host.is_main_process:
-        folder = Path(host.args.output_dir)
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / GAINS).write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
+    write(host, facts)
     return line_of(facts), line_of({"gains": facts["watching"]})
 
 

@@ -93,6 +93,11 @@ class Passes:
     def _training(self) -> bool:
         return self._host.unwrapped_models[0].training
 
+    @property
+    def pads(self) -> bool:
+        """Whether rows are padded when a pass is made: each token of ms-swift's padding counts as a row."""
+        return bool(self._host.template.padding_free) and "completion_logits" in self.enabled
+
     def _attention(self) -> str:
         why = why_not_one_call(self._host.unwrapped_models, self._host.config)
         if not agreed_max(int(bool(why)), self._host.device):
@@ -102,39 +107,42 @@ class Passes:
 
     # A generation batch.
 
-    @contextmanager
-    def generation_batch(self) -> Iterator[None]:
-        """While this is open, ms-swift makes micro-batches of samples."""
+    def begin(self) -> None:
+        """Another generation batch: what is known of the one before is forgotten."""
         host = self._host
         ranks = mpu.get_data_parallel_world_size()
         self._before_update = host.global_batch_size // (host.micro_batch_size * ranks)
         self.prepared.clear()
         if self._training:
-            self._table.clear()
+            self.forget()
         if vision := self._vision.get(self._training):
             vision.clear()
+
+    def forget(self) -> None:
+        """Let go of what is known of micro-batches."""
+        self._table.clear()
+
+    @contextmanager
+    def generation_batch(self) -> Iterator[None]:
+        """While this is open, ms-swift makes micro-batches of samples."""
+        self.begin()
         with swapped(grpo_trainer, COLLATE, self._collating(getattr(grpo_trainer, COLLATE))):
             yield
 
     def _collating(self, stock: Callable[..., tuple[Inputs, GRPOBatch]]) -> Callable[..., Any]:
         def collate(samples: list[VisionSample], template: Any, **options: Any) -> tuple[Inputs, GRPOBatch]:
-            if template.padding_free and "completion_logits" in self.enabled:
-                # Each token of ms-swift's padding counts as a row; here a pass is padded when it is made.
+            if self.pads:
                 options["padding_to"] = None
-            inputs, grpo_batch = stock(samples, template, **options)
-            self._table[id(grpo_batch)] = Known()
-            return inputs, grpo_batch
+            return stock(samples, template, **options)
 
         return collate
 
     @contextmanager
     def preparing(self, inputs: Inputs) -> Iterator[None]:
         """While this is open, the reference's and the old pass over a micro-batch are made."""
-        known = self._table[id(inputs["grpo_batch"])]
         self.prepared.append(inputs["grpo_batch"])
         self._before_update -= 1
-        known.first_update = self._before_update >= 0 or not self._training
-        self._analyse(known, inputs)
+        known = self.prepare(inputs, self._before_update >= 0 or not self._training)
         # Passes change the mapping and none of its tensors, so pixels need no copy.
         with (
             swapped(self, "_current", known),
@@ -142,6 +150,12 @@ class Passes:
             swapped(grpo_trainer, "deepcopy", dict),
         ):
             yield
+
+    def prepare(self, inputs: Inputs, first_update: bool) -> Known:
+        """Find out how passes over a micro-batch go, together with all ranks that compute it."""
+        known = self._table[id(inputs["grpo_batch"])] = Known(first_update=first_update)
+        self._analyse(known, inputs)
+        return known
 
     def _analyse(self, known: Known, inputs: Inputs) -> None:
         if "completion_logits" not in self.enabled:

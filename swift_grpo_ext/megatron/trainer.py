@@ -1,7 +1,7 @@
 """The trainer that ms-swift builds for ``megatron rlhf --rlhf_type grpo``: the script of a run."""
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import cached_property, partial
 from typing import Any
 
@@ -53,12 +53,17 @@ class MegatronGRPOTrainer(HostGRPOTrainer):
         """The policy, or this pipeline stage of it."""
         return self.unwrapped_models[0]
 
+    @staticmethod
+    def _ending_together() -> AbstractContextManager[None]:
+        """Within it, an exception on one rank ends all."""
+        return ending_together()
+
     # Construction.
 
     def __init__(self, args: Any, template: Any, **kwargs: Any) -> None:
         require_overridden(MegatronGRPOTrainer, HostGRPOTrainer, "megatron")
         let_last_rank_speak()
-        with ending_together():
+        with self._ending_together():
             self.rows = Rows(self)
             self.rollout = Rollout(self)
             self.held_out = MegatronHeldOut(self, current_settings())
@@ -92,7 +97,7 @@ class MegatronGRPOTrainer(HostGRPOTrainer):
         """Train; an exception on one rank ends all."""
         self.train_dataset = train_dataset
         self.eval_dataset = val_dataset
-        with ending_together():
+        with self._ending_together():
             frame = frame_of(getattr(self.template.config, "model_type", ""))
             prepare(self.reward_functions, frame, train_dataset)
             self.rows.begin()
@@ -238,7 +243,7 @@ class MegatronGRPOTrainer(HostGRPOTrainer):
 
     def forward_step(self, data_iterator: Iterator[Inputs], model: nn.Module) -> tuple[Tensor, Any]:
         """The policy's pass over a micro-batch."""
-        if not hasattr(self, "passes"):  # Ray's workers take nothing but this method and the loss from here
+        if not hasattr(self, "passes"):  # a loss of Ray's workers takes this method and the next from here
             return super().forward_step(data_iterator, model)
         data = next(data_iterator)
         with self.passes.policy(data), self.watching.phase("forward"):

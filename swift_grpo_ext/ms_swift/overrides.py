@@ -6,13 +6,14 @@ from swift_grpo_ext.errors import RefusedError
 from swift_grpo_ext.versions import HOST, HOST_RANGE, installed_version
 
 
-def require_overridden(ours: type, theirs: type, part: str) -> None:
+def require_overridden(ours: type, theirs: type, part: str, new: str = "") -> None:
     """Check that ``theirs`` has each method and class that ``ours`` defines: ms-swift calls no other.
 
     Args:
         ours: A subclass that only overrides: what is not a method or class (a property) is its own.
         theirs: ms-swift's class.
         part: The part of this package that can be left out instead.
+        new: A method that is called by us.
 
     Raises:
         RefusedError: ms-swift has lost some of them, which are named.
@@ -22,7 +23,7 @@ def require_overridden(ours: type, theirs: type, part: str) -> None:
         for name, value in vars(ours).items()
         if (inspect.isfunction(value) or inspect.isclass(value)) and not name.startswith("__")
     ]
-    gone = [name for name in overrides if not hasattr(theirs, name)]
+    gone = [name for name in overrides if name != new and not hasattr(theirs, name)]
     if gone:
         raise RefusedError(
             f"{HOST} {installed_version(HOST)} has no {', '.join(gone)}, so what replaces it would never run",

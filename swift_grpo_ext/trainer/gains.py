@@ -20,6 +20,11 @@ def tell_gains(host: Host, enabled: Enabled, cut: str, say: Callable[[str], None
     """Say what is on in one line, and write it down in the run's output folder."""
     facts = facts_of(host, enabled, cut)
     say(line_of(facts))
+    write(host, facts)
+
+
+def write(host: Any, facts: Facts) -> None:
+    """Write it down in the output folder of a trainer of either engine, on the rank that speaks."""
     if host.accelerator.is_main_process:
         folder = Path(host.args.output_dir)
         folder.mkdir(parents=True, exist_ok=True)

@@ -263,6 +263,7 @@ def train_with_ray(python, model, rows, folder, workers=1, engine=None, **argume
         "CUDA_VISIBLE_DEVICES": ",".join(map(str, range(workers))),
         "RAY_AUTH_MODE": "disabled",
         "RAY_DEDUP_LOGS": "0",
+        "RAY_memory_monitor_refresh_ms": "0",  # it ends workers where other programs have filled the machine
         "PYTHONPATH": os.pathsep.join([PATH, str(HERE), *(engine.path if engine else ())]),
         **(engine.variables if engine else {}),
     }

@@ -65,7 +65,7 @@ def test_other_releases_leave_it_off_with_one_line(monkeypatch, capsys, hooked, 
         versions, "installed_version", lambda name: installed[name] if name in installed else real(name)
     )
     assert megatron.register() == names
-    assert list(hooked) == ([megatron.HOST] if names else [])
+    assert list(hooked) == ([megatron.HOST, megatron.RAY] if names else [])
     said = capsys.readouterr().err.strip()
     assert (line in said) if line else not said
     assert "\n" not in said

@@ -114,7 +114,7 @@ def test_a_micro_batch_without_a_completion_has_logits_of_one_place_and_no_log_p
 
 def test_a_pack_is_padded_by_a_span_that_nobody_sees():
     layout = star_layout([(3, (2, 0))], PackForm(ONE_CALL))
-    places = {name: torch.tensor([3, 4]) for name in ("predictor", "scored", "score", "target", "slot")}
+    places = {name: torch.tensor([3, 4]) for name in ("predictor", "ids", "score", "target")}
     pack = Pack(layout, torch.arange(5), **places, batch=2, seq=5, keep=2)
     longer = padded(pack, 4)
     assert (longer.layout.length, stars_of(longer.layout)[-1]) == (8, Star(5, 3, ()))

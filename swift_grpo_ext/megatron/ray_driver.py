@@ -1,0 +1,129 @@
+"""GRPO by ms-swift's Ray trainer on Megatron: our driver, and our workers, in its registry.
+
+The driver samples, scores and collates, and each worker, a rank of Megatron, computes: see `ray_worker.py`.
+"""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from statistics import fmean
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+from swift.ray.megatron import grpo_trainer, megatron_worker
+from swift.ray.megatron.grpo_trainer import GRPOTrainer
+from swift.rl_core.data import GRPOBatch
+from swift.utils import get_logger
+from torch import Tensor
+
+from swift_grpo_ext.errors import RefusedError
+from swift_grpo_ext.megatron.ray_worker import Worker
+from swift_grpo_ext.models.families import frame_of
+from swift_grpo_ext.ms_swift.overrides import require_overridden
+from swift_grpo_ext.rewards.registration import prepare, register_short_forms
+from swift_grpo_ext.trainer.rollout import Rollout
+from swift_grpo_ext.trainer.rows import Rows
+from swift_grpo_ext.trainer.samples import Row, Samples, VisionSample
+from swift_grpo_ext.trainer.scoring import Scoring, names_of
+
+logger = get_logger()
+_THEIRS = {
+    "trainer": "swift.ray.megatron.grpo_trainer.GRPOTrainer",
+    "loss": "swift.ray.megatron.loss.grpo.GRPOLoss",
+}
+_TEACHER = "teacher_prompt"  # a column: a teacher sees another prompt, and is compared with old log-probs
+
+
+class Driver(GRPOTrainer):
+    """ms-swift's driver with each method that we change, once; rows and rewards are as in all trainers."""
+
+    # What the collaborators of all trainers call by the names of transformers' one.
+    model = SimpleNamespace(training=True)
+    accelerator = SimpleNamespace(is_main_process=True)
+    enable_server_multi_turn = False
+    eval_dataset: Any = None
+
+    @property
+    def train_dataset(self) -> Any:
+        """The rows of the run."""
+        return self._data_info["train_dataset"]
+
+    @property
+    def multi_turn_scheduler(self) -> Any:
+        """What goes on after a turn, if anything does."""
+        return self._multi_turn_scheduler
+
+    def _prepare_state(self) -> None:
+        """The workers are there, and the dataset."""
+        self.state = SimpleNamespace(global_step=0)
+        self.rows = Rows(self)
+        self.rollout = Rollout(self)
+        self.scoring = Scoring(self)
+        self._metrics: dict[str, defaultdict[str, list[float]]] = {"train": defaultdict(list)}
+        super()._prepare_state()
+        columns = getattr(self.train_dataset, "column_names", None) or [_TEACHER]
+        self.args.micro_batch_size, *_ = self.train_group.broadcast("join_driver", _TEACHER in columns)
+        self.rows.begin()
+
+    def _prepare_rewards(self) -> None:
+        names = names_of(self.args.reward_funcs)
+        register_short_forms(names)
+        super()._prepare_rewards()
+        frame = frame_of(getattr(self.template.config, "model_type", ""))
+        prepare(list(self.reward_funcs), frame, self.train_dataset)
+        self.scoring.guard(names)
+
+    def _train_loop(self, tg: Any, train_iters: int, iteration: int) -> Any:
+        self.state.global_step = iteration
+        return super()._train_loop(tg, train_iters, iteration)
+
+    def expand_for_generation(self, prompt_batch: list[Row]) -> Samples:
+        """Samples of rows, once every broken row is replaced."""
+        return self.rows.named(super().expand_for_generation(self.rows.good(prompt_batch)))
+
+    def _postprocess_rollout(self, samples: Samples, outputs: list[Any]) -> Samples:
+        return self.rollout.trainable(super()._postprocess_rollout(samples, outputs))
+
+    def score_completions(self, samples: Samples) -> Tensor:
+        """Rewards ``(n, functions)``: NaN is "not scored".
+
+        Raises:
+            RewardError: More completions failed than the budget allows.
+        """
+        self.rows.add_image_columns(samples)
+        self.scoring.follow_schedule()
+        rewards: Tensor = super().score_completions(samples)
+        return self.scoring.settled(samples, rewards) if rewards.shape[1] else rewards
+
+    @staticmethod
+    def _scatter_logps(grpo_batches: list[GRPOBatch], rows: Sequence[dict[str, Any]], key: str) -> None:
+        """None are those of the policy, which the update has anyway."""
+        if rows:
+            GRPOTrainer._scatter_logps(grpo_batches, rows, key)
+
+    def _build_grpo_log_metrics(self, *given: Tensor) -> dict[str, float]:
+        """The figures of an update that workers log."""
+        self.state.global_step += 1
+        ours = {name: fmean(values) for name, values in self._metrics["train"].items()}
+        self._metrics["train"].clear()
+        return super()._build_grpo_log_metrics(*given) | ours
+
+
+def join(pipeline: ModuleType) -> None:
+    """Let ms-swift's Ray pipeline, as it is imported, start our driver and workers.
+
+    Another trainer that somebody has registered stays, and so does ms-swift's where what we change is gone.
+    """
+    entry = pipeline._TRAINER_REGISTRY["grpo"]
+    if entry != _THEIRS:
+        logger.info(f"swift-grpo-ext: Ray trains with {entry['trainer']}: prompts are not shared")
+        return
+    try:
+        require_overridden(Driver, GRPOTrainer, "megatron")
+        require_overridden(Worker, megatron_worker.MegatronWorker, "megatron", new="join_driver")
+    except RefusedError as error:
+        logger.warning(f"swift-grpo-ext: Ray's workers share no prompts: {error}")
+        return
+    # The pipeline that loads us holds the entry itself. Without a loss workers take their trainer's own.
+    entry.update(trainer=f"{Driver.__module__}.{Driver.__qualname__}", loss=None)
+    megatron_worker.MegatronWorker = Worker
+    grpo_trainer.GRPOSample = VisionSample
