@@ -186,8 +186,11 @@ class Reward:
         self, completion: str, columns: Columns, defaults: Columns | None = None, **parameters: object
     ) -> Outcome:
         """Like calling it, with the reason of a None; a row's columns override `defaults`."""
-        result = self.awaited(completion, columns, defaults, **parameters)
-        return asyncio.run(result) if self.cost == "async" else finished(result)
+        return self.waited(self.awaited(completion, columns, defaults, **parameters))
+
+    def waited(self, coroutine: Coroutine[Any, Any, _T]) -> _T:
+        """The result of a coroutine that scores, outside of a running loop."""
+        return asyncio.run(coroutine) if self.cost == "async" else finished(coroutine)
 
     async def awaited(
         self, completion: Completion, columns: Columns, defaults: Columns | None = None, **parameters: object

@@ -16,7 +16,7 @@ from swift_grpo_ext.rewards.gold.columns import as_text, gold_completion, gold_f
 from swift_grpo_ext.rewards.gold.frames import SIZES_COLUMN
 from swift_grpo_ext.rewards.offline.files import Sample
 from swift_grpo_ext.rewards.reading.json_text import Json
-from swift_grpo_ext.rewards.runtime.batch import Batch, checked_scores
+from swift_grpo_ext.rewards.runtime.batch import Batch, outcomes_of
 from swift_grpo_ext.rewards.runtime.rules import RewardTable
 from swift_grpo_ext.rewards.runtime.runner import Runner
 
@@ -80,9 +80,11 @@ def _scored_by_others(name: str, samples: Sequence[Sample], plugins: Sequence[st
         raise RewardError(
             f"reward {name!r} raised {error!r}", where=where, fix="call it on this row to see more"
         ) from error
-    values = checked_scores(output, len(samples), name).values
-    outcomes = [Outcome(None, "it gave None") if math.isnan(value) else Outcome(value) for value in values]
-    scores = [value for value in values if not math.isnan(value)]
+    outcomes = [
+        outcome if outcome.score is not None else Outcome(None, outcome.reason or "it gave None")
+        for outcome in outcomes_of(output, len(samples), name)
+    ]
+    scores = [outcome.score for outcome in outcomes if outcome.score is not None]
     reward = Reward(
         name, min([0.0, *scores]), max([1.0, *scores]), gold=("solution",), function=function_named
     )

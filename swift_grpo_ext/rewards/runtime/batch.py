@@ -12,23 +12,26 @@ from swift_grpo_ext.errors import RewardError
 from swift_grpo_ext.rewards.catalogue import get_reward
 from swift_grpo_ext.rewards.contract import Columns, Outcome, Score
 from swift_grpo_ext.rewards.gold.columns import gold_from
-from swift_grpo_ext.rewards.runtime.ledger import Failure, Report, announce, ledger, record_failure, say
+from swift_grpo_ext.rewards.runtime.ledger import (
+    Failure,
+    FailureKind,
+    Report,
+    announce,
+    ledger,
+    record_failure,
+    row_in_words,
+    say,
+)
 from swift_grpo_ext.rewards.runtime.rules import SETTING, RewardRule
 
 CONTRACT = "https://swift.readthedocs.io/en/latest/Instruction/GRPO/DeveloperGuide/reward_function.html"
+INFINITE = "infinite"  # why there is no score: it is not finite, or too large
 
 
-@dataclass(frozen=True)
-class Scores:
-    """Scores of one reward; an infinite one would make every advantage of its group NaN, and is none."""
+def outcomes_of(output: object, completions: int, name: str) -> list[Outcome]:
+    """One outcome for each completion; ms-swift would broadcast a single score to all, silently.
 
-    values: list[float]  # NaN for "not scored"
-    overflows: int  # how many were infinite or too large
-    not_finite: tuple[int, ...] = ()  # their places, and those of NaN that was not given as None
-
-
-def checked_scores(output: object, completions: int, name: str) -> Scores:
-    """One score for each completion, NaN for None; ms-swift would broadcast a single one to all, silently.
+    A score that is not finite would make every advantage of its group NaN, and is none; the reason says so.
 
     Raises:
         RewardError: The output is not a list with one number or None for each completion.
@@ -41,26 +44,25 @@ def checked_scores(output: object, completions: int, name: str) -> Scores:
     if len(scores) != completions:
         fix = fix.format("one", ", in their order")
         raise RewardError(f"{what} {len(scores)} scores for {completions} completions", fix=fix)
-    numbers = [_number(score, row, what) for row, score in enumerate(scores)]
-    wrong = [row for row, number in enumerate(numbers) if not math.isfinite(number)]
-    return Scores(
-        [number if math.isfinite(number) else math.nan for number in numbers],
-        overflows=sum(map(math.isinf, numbers)),
-        not_finite=tuple(row for row in wrong if scores[row] is not None),
-    )
+    return [_outcome(score, row, what) for row, score in enumerate(scores)]
 
 
-def _number(score: SupportsFloat | None, row: int, what: str) -> float:
+def _outcome(score: SupportsFloat | None, row: int, what: str) -> Outcome:
+    if score is None:
+        return Outcome(None)
     try:
-        return math.nan if score is None else float(score)
+        value = float(score)
     except OverflowError:
-        return math.inf
+        value = math.inf
     except (TypeError, ValueError, RuntimeError):  # RuntimeError: a tensor of several elements
         raise RewardError(
             f"{what} {str(score)[:60]!r} ({type(score).__name__})",
             where=f"completion {row} of the batch",
             fix=f"return a number, or None for a completion that cannot be scored ({CONTRACT})",
         ) from None
+    if math.isfinite(value):
+        return Outcome(value)
+    return Outcome(None, "not a number" if math.isnan(value) else INFINITE)
 
 
 @dataclass(frozen=True)
@@ -70,6 +72,7 @@ class Batch:
     completions: Sequence[str]
     columns: Mapping[str, Sequence[Any]]  # column name to one value per completion
     shared: Mapping[str, Any]  # what does not belong to single completions, such as ``trainer_state``
+    first: int = 0  # place of its first completion in the batch that it was selected from
 
     @classmethod
     def of(cls, completions: Sequence[str], arguments: Mapping[str, object]) -> Batch:
@@ -90,12 +93,22 @@ class Batch:
         wanted = self.columns if names is None else [name for name in names if name in self.columns]
         return {name: self.columns[name][index] for name in wanted}
 
-    def failed(self, failure: Failure, replay: Path | None, counted: bool = True) -> None:
+    def failed(
+        self,
+        reward: str,
+        kind: FailureKind,
+        what: str,
+        details: str,
+        replay: Path | None,
+        counted: bool = True,
+    ) -> None:
         """Write all of it to the replay file, and count it unless it is no fault of the reward."""
-        failure = replace(failure, replay=str(replay or ""))
+        several = f"one of {len(self)} completions, the first is " if len(self) > 1 else ""
+        place = several + row_in_words(self.first, self.row(0))
+        failure = Failure(reward, kind, what, place, details, str(replay or ""))
         report = Report(failures=len(self), first=failure) if counted else Report()
-        report.timeouts = int(failure.kind == "timeout")
-        ledger(failure.reward).add(report)
+        report.timeouts = int(kind == "timeout")
+        ledger(reward).add(report)
         if counted:
             announce(failure)
         try:
@@ -109,7 +122,8 @@ class Batch:
         if len(indices) == len(self):
             return self
         chosen = {name: [values[index] for index in indices] for name, values in self.columns.items()}
-        return replace(self, completions=[self.completions[index] for index in indices], columns=chosen)
+        completions = [self.completions[index] for index in indices]
+        return replace(self, completions=completions, columns=chosen, first=indices[0] if indices else 0)
 
 
 Scorer = Callable[[Batch], Sequence[Score]]

@@ -2,7 +2,6 @@
 
 import asyncio
 import copy
-import math
 import pickle
 import sys
 import threading
@@ -16,14 +15,12 @@ from typing import Any
 
 from swift_grpo_ext.errors import RewardError, SwiftGrpoExtError
 from swift_grpo_ext.rewards.contract import Outcome, RewardFunction, Score, finished
-from swift_grpo_ext.rewards.runtime.batch import Batch, Composition, checked_scores
+from swift_grpo_ext.rewards.runtime.batch import INFINITE, Batch, Composition, outcomes_of
 from swift_grpo_ext.rewards.runtime.ledger import (
-    Failure,
     FailureKind,
     Report,
     ledger,
     replay_file,
-    row_in_words,
     say,
 )
 from swift_grpo_ext.rewards.runtime.pool import Pool
@@ -99,13 +96,11 @@ class Guard:
 
     async def _scored(self, batch: Batch) -> list[Outcome]:
         """What the function returns: finite scores, or None, with a reason where it gave another number."""
-        checked = checked_scores(await self._output(batch), len(batch), self.name)
-        ledger(self.name).add(Report(counts=Counter(infinite=checked.overflows)))
-        if checked.overflows:
+        outcomes = outcomes_of(await self._output(batch), len(batch), self.name)
+        infinite = sum(outcome.reason == INFINITE for outcome in outcomes)
+        ledger(self.name).add(Report(counts=Counter(infinite=infinite)))
+        if infinite:
             say(f"reward {self.name!r} gives infinite scores; such completions count as not scored")
-        outcomes = [Outcome(None if math.isnan(value) else value) for value in checked.values]
-        for row in checked.not_finite:
-            outcomes[row] = Outcome(None, "not finite")
         return outcomes
 
     async def _output(self, batch: Batch) -> Any:
@@ -115,8 +110,7 @@ class Guard:
         kind: FailureKind = "refused" if isinstance(error, SwiftGrpoExtError) else "error"
         kind = "timeout" if isinstance(error, TimeoutError) else kind
         what = str(error).removeprefix("swift-grpo-ext: ") if kind == "refused" else repr(error)
-        where = f"one of {len(batch)} completions, the first is {row_in_words(0, batch.row(0))}"
-        batch.failed(Failure(self.name, kind, what, where, traceback.format_exc()), self._replay)
+        batch.failed(self.name, kind, what, traceback.format_exc(), self._replay)
 
 
 class AsyncGuard(Guard):
@@ -183,14 +177,12 @@ class Limited:
         for part, answer in zip(parts, answers, strict=True):
             if answer.ended == "value":
                 # One surplus score and one missing elsewhere would give all between to the wrong completions.
-                checked_scores(answer.value, len(part), self.name)
+                outcomes_of(answer.value, len(part), self.name)
                 scores += answer.value
             else:
                 kind: FailureKind = "timeout" if answer.ended == "timeout" else "error"
-                details = str(answer.value) if answer.ended == "failed" else ""
-                where = row_in_words(len(scores), part.row(0))
-                failure = Failure(self.name, kind, answer.reason, where, details)
-                part.failed(failure, None if answer.ended == "skipped" else self._replay)
+                replay = None if answer.ended == "skipped" else self._replay
+                part.failed(self.name, kind, answer.reason, answer.traceback, replay)
                 scores += [None] * len(part)
         return scores
 

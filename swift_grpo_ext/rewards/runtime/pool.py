@@ -46,6 +46,11 @@ class Answer:
     seconds: float = 0.0  # time that it took
 
     @property
+    def traceback(self) -> str:
+        """That of a job that raised; else empty."""
+        return str(self.value) if self.ended == "failed" else ""
+
+    @property
     def reason(self) -> str:
         """The last line of what is known of an end without a value."""
         return (str(self.value).strip().splitlines() or ["no reason given"])[-1]

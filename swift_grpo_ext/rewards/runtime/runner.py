@@ -18,7 +18,6 @@ from swift_grpo_ext.rewards.contract import Outcome, Reward, Score, finished
 from swift_grpo_ext.rewards.gold.frames import FRAMES
 from swift_grpo_ext.rewards.runtime.batch import Batch, Composition
 from swift_grpo_ext.rewards.runtime.ledger import (
-    Failure,
     FailureKind,
     Report,
     is_new,
@@ -100,16 +99,11 @@ class Runner:
 
     async def awaited(self, batch: Batch) -> list[Score]:
         """Score a batch inside a running loop."""
-        return self._reported(batch, await self.awaited_outcomes(batch))
+        return self._reported(batch, await self.composition.scored(batch, self._scored))
 
     def outcomes(self, batch: Batch) -> list[Outcome]:
         """Score a batch, with the reason of each None; rows left to other rewards have none."""
-        result = self.awaited_outcomes(batch)
-        return asyncio.run(result) if self.reward.cost == "async" else finished(result)
-
-    async def awaited_outcomes(self, batch: Batch) -> list[Outcome]:
-        """`outcomes` inside a running loop."""
-        return await self.composition.scored(batch, self._scored)
+        return self.reward.waited(self.composition.scored(batch, self._scored))
 
     async def _scored(self, batch: Batch) -> list[Outcome]:
         """Of the completions that it applies to. Of the batches 1, 2, 4, 8, ... the frame is looked at."""
@@ -145,16 +139,13 @@ class Runner:
                 outcomes.append(Outcome(*answer.value))
             else:
                 kind: FailureKind = "error" if answer.ended == "failed" else "timeout"
-                details = answer.value if kind == "error" else ""
-                outcomes.append(self._failed(batch, index, kind, answer.reason, details))
+                outcomes.append(self._failed(batch, index, kind, answer.reason, answer.traceback))
         return outcomes
 
     def _failed(self, batch: Batch, index: int, kind: FailureKind, what: str, details: str) -> Outcome:
         """No score; the lowest at a timeout: what cannot be checked is not right, and no fault of ours."""
         counted = kind != "timeout"
-        row = batch.select([index])
-        failure = Failure(self.reward.name, kind, what, row_in_words(index, row.row(0)), details)
-        row.failed(failure, self._replay, counted)
+        batch.select([index]).failed(self.reward.name, kind, what, details, self._replay, counted)
         return Outcome(None, what, failed=True) if counted else Outcome(self.reward.low, what)
 
     def _reported(self, batch: Batch, outcomes: Sequence[Outcome]) -> list[Score]:

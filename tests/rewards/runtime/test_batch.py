@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from swift_grpo_ext.errors import RewardError
-from swift_grpo_ext.rewards.runtime.batch import checked_scores
+from swift_grpo_ext.rewards.contract import Outcome
+from swift_grpo_ext.rewards.runtime.batch import INFINITE, outcomes_of
 
 
 @pytest.mark.parametrize(
@@ -21,22 +22,19 @@ from swift_grpo_ext.rewards.runtime.batch import checked_scores
     ],
 )
 def test_any_sequence_of_numbers_and_none(output):
-    scores = checked_scores(output, 3, "r")
-    assert scores.values[:2] == [1.0, 0.5]
-    assert math.isnan(scores.values[2])
-    assert scores.overflows == 0
+    outcomes = outcomes_of(output, 3, "r")
+    assert [outcome.score for outcome in outcomes] == [1.0, 0.5, None]
+    assert INFINITE not in [outcome.reason for outcome in outcomes]
 
 
 @pytest.mark.parametrize("value", [math.inf, -math.inf, 10**400])
 def test_infinite_scores_are_not_scored_and_counted(value):
-    scores = checked_scores([value, 1], 2, "r")
-    assert math.isnan(scores.values[0])
-    assert scores.overflows == 1
-    assert scores.not_finite == (0,)
+    assert outcomes_of([value, 1], 2, "r") == [Outcome(None, INFINITE), Outcome(1.0)]
 
 
 def test_nan_is_told_from_none():
-    assert checked_scores([None, math.nan, 1, -math.inf], 4, "r").not_finite == (1, 3)
+    outcomes = outcomes_of([None, math.nan, 1, -math.inf], 4, "r")
+    assert [row for row, outcome in enumerate(outcomes) if outcome.reason] == [1, 3]
 
 
 @pytest.mark.parametrize(
@@ -55,12 +53,12 @@ def test_nan_is_told_from_none():
 )
 def test_refused_with_the_name_and_the_place(output, message):
     with pytest.raises(RewardError, match=message):
-        checked_scores(output, 4, "mean")
+        outcomes_of(output, 4, "mean")
 
 
 @given(st.lists(st.none() | st.floats() | st.integers() | st.booleans()))
 def test_never_a_number_that_is_not_finite(output):
-    scores = checked_scores(output, len(output), "r")
-    assert len(scores.values) == len(output)
-    assert not any(map(math.isinf, scores.values))
-    assert all(math.isnan(score) for raw, score in zip(output, scores.values, strict=True) if raw is None)
+    scores = [outcome.score for outcome in outcomes_of(output, len(output), "r")]
+    assert len(scores) == len(output)
+    assert all(score is None or math.isfinite(score) for score in scores)
+    assert all(score is None for raw, score in zip(output, scores, strict=True) if raw is None)
