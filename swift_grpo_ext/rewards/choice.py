@@ -7,7 +7,8 @@ from typing import Any, Literal
 from swift_grpo_ext.rewards.contract import Columns, Unscorable, reward
 from swift_grpo_ext.rewards.gold.columns import gold_value, listed, without_array
 from swift_grpo_ext.rewards.reading.answer import normalise_short
-from swift_grpo_ext.rewards.reading.options import LEADING, parse_choice, plain, stated_options
+from swift_grpo_ext.rewards.reading.options import parse_choice, plain, stated_options
+from swift_grpo_ext.rewards.reading.words import OPTIONS
 
 GOLD = ("solution", "answer")
 
@@ -29,7 +30,7 @@ def _options(columns: Columns) -> dict[str, str]:
     if not isinstance(options, dict):
         raise Unscorable(f"options {options!r:.80} are neither a list nor a mapping")
     return {
-        str(letter).strip().upper(): plain(LEADING.sub("", str(text), count=1))
+        str(letter).strip().upper(): plain(OPTIONS.leading.sub("", str(text), count=1))
         for letter, text in options.items()
         if text is not None
     }

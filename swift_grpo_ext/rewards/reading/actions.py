@@ -18,12 +18,11 @@ from swift_grpo_ext.rewards.reading.action_space import (
 from swift_grpo_ext.rewards.reading.answer import last_fenced
 from swift_grpo_ext.rewards.reading.assertion import asserted
 from swift_grpo_ext.rewards.reading.boxes import parse_regions, stated_regions
-from swift_grpo_ext.rewards.reading.doubt import NEGATED, REJECTED
 from swift_grpo_ext.rewards.reading.json_boxes import regions_in
 from swift_grpo_ext.rewards.reading.json_text import Json, values_in
 from swift_grpo_ext.rewards.reading.region import OrderOf, Region, as_corners
 from swift_grpo_ext.rewards.reading.tool_calls import tool_calls
-from swift_grpo_ext.rewards.reading.words import ACTIONS, any_case
+from swift_grpo_ext.rewards.reading.words import ACTIONS, DOUBTS, any_case
 
 # "action: click"
 _LINE = re.compile(r"(?:^|\t|\n)\s{0,8}[-*]?\s{0,4}([A-Za-z_]{1,24})\s{0,4}[:：][ \t]{0,8}([^\t\n]{1,512})")
@@ -36,22 +35,9 @@ _VERB = any_case(
 )
 MAX_WORDS = 4_000  # characters at the end of an answer in which an action in words is looked for
 LONG_PRESS = 500  # milliseconds
-# "Thought: the button"
-_THOUGHT = any_case(r"(?:\A|\n)\s{0,4}(?:thoughts?|thinking|reason(?:ing)?|思考)\s?[:：][^\n]*")
-# "Action: "
-_ACTED = any_case(r"(?:\A|\n|[.!?。]\s)\s{0,4}(?:actions?|动作)\s?[:：]")
 
-# "click(80, 95)?"
-_ASKED_AT_END = re.compile(rf"[\])}}>][\s`*]{{0,4}}[?？]{{1,3}}\s{{0,4}}\Z|\)(?:{REJECTED.pattern}| would\b)")
 # "\"": text of the action's own may say anything
 _QUOTED = re.compile(r"[\"“{]|[(=\[,]\s?'")
-# "no ", "should I "
-_ASKED = any_case(
-    r"\b(?:no|(?:wants?|asks?|told|tells?) (?:me|you|us) to|(?:should|shall|can"
-    r"|may|must|do) (?:i|we)"
-    r"|if [^.\n]{1,60}\b(?:i|we) would|wrong to"
-    r"|should (?:one|you|he))\s\Z"
-)
 
 
 def parse_action(text: str, order_of: OrderOf = as_corners) -> Action | None:
@@ -60,7 +46,7 @@ def parse_action(text: str, order_of: OrderOf = as_corners) -> Action | None:
     What stands behind "Thought:" is none, and neither is an action that is denied ("do not click").
     """
     body = _without_thought(last_fenced(text).strip())
-    if _ASKED_AT_END.search(body):
+    if ACTIONS.asked_at_end.search(body):
         return None
     if not _QUOTED.search(body):
         body = asserted(body)
@@ -81,16 +67,16 @@ def parse_action(text: str, order_of: OrderOf = as_corners) -> Action | None:
 
 def _without_thought(text: str) -> str:
     """The text from its last "Action:" on; without one, the text without the lines of thought."""
-    if not _THOUGHT.search(text):
+    if not ACTIONS.thought.search(text):
         return text
-    acted = list(_ACTED.finditer(text))
-    return text[acted[-1].start() :].strip() if acted else _THOUGHT.sub("\n", text).strip()
+    acted = list(ACTIONS.acted.finditer(text))
+    return text[acted[-1].start() :].strip() if acted else ACTIONS.thought.sub("\n", text).strip()
 
 
 def _is_denied(text: str, start: int) -> bool:
     """Whether what starts there is denied, or asked for: "do not click", "should I click"."""
     before = text[max(0, start - 96) : start]
-    return NEGATED.search(before) is not None or _ASKED.search(before) is not None
+    return DOUBTS.negated.search(before) is not None or ACTIONS.asked.search(before) is not None
 
 
 def action_of(value: Mapping[str, Json], order_of: OrderOf = as_corners) -> Action | None:

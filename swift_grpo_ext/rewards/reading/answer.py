@@ -13,17 +13,14 @@ import re
 import unicodedata
 from collections.abc import Iterable
 
-from swift_grpo_ext.rewards.reading.assertion import HEARSAY
-from swift_grpo_ext.rewards.reading.doubt import requests_input
 from swift_grpo_ext.rewards.reading.json_text import decoded
 from swift_grpo_ext.rewards.reading.statement import (
-    UNSURE,
     after_label,
     fold_width,
     folded,
     without_explanation,
 )
-from swift_grpo_ext.rewards.reading.words import DIALECTS, WRITING, any_case
+from swift_grpo_ext.rewards.reading.words import ANSWERS, DIALECTS, DOUBTS, WRITING, any_case
 
 ANSWER = ("<answer>", "</answer>")
 THINKING = tuple(DIALECTS.thinking.items())
@@ -45,11 +42,6 @@ _STRUCK = any_case(
 )
 # r"\boxed{"
 _BOX = re.compile(r"\\(?:boxed|fbox)\s{0,2}\{")
-# " and ": between two boxes
-BETWEEN_BOXES = re.compile(
-    r"(?:[\s$.,，、;&]|\\[()\[\]]|\\q?quad|\\[,;:! ]|\\text\s?\{[^{}]{0,24}\}|and\b|or\b|[和或及]"
-    r"|[A-Za-z]_?\{?\d?\}?\s{0,2}=){0,16}\Z"
-)
 KEYS = DIALECTS.keys
 # r"\text{"
 _COMMAND = re.compile(r"\\(?:text|textbf|textit|textrm|mathrm|mathbf|mathsf|boldsymbol|bf)\s?\{")
@@ -57,44 +49,6 @@ _COMMAND = re.compile(r"\\(?:text|textbf|textit|textrm|mathrm|mathbf|mathsf|bold
 _ELEMENT = re.compile(r"<(\w{1,24})>([^<>]*)</\1>")
 # "**12**"
 _MARKED = re.compile(r"\*\*([^*\n]{1,400})\*\*|[\"“「『]([^\"“”「」『』\n]{1,400})[\"”」』]")
-# "The date is 12 March.", "Signed by: Dr. Jane Smith": a short sentence that ends in what it says
-_SENTENCE = any_case(
-    r"(?:the|this|that|these|those|it|its|he|she|they|his|her|their|there|i|we|a|an|in the|on the"
-    r"|el|los?|las?|une?|una|les?|esta?o?s?|ceci|der|die|das)\b"
-    r"|[^\W\d][^\n:：]{0,40}[:：]\s|[\u3040-\u30ff\u4e00-\u9fff]"
-)
-# " is on "
-_LED_IN = any_case(
-    r"(?:['’]s|\b(?:is|are|was|were|be|reads?|says?|called|named|shows?|has|have|by|on|in|at|to|from|for"
-    r"|as|of|like|dated|\w{2,10}ing|sees?|costs?|paid|holds?|wears?|contains?|titled|label(?:l?ed)?|es"
-    r"|son|está|dice|est|sont|dit|ist|è|é))[:\s]\s{0,3}"
-    r"|[:：]\s{0,3}|(?:是|为|叫|写着|显示|位于|拍摄于|在|は)[:：]?\s{0,3}"
-)
-# "not ": with which a sentence says something else, or more than one thing
-_LEFT_OPEN = any_case(
-    rf"[,;，；、]|\b(?:or|and|not|cannot|no|nothing|nor|never|neither|than|but|opposite|opposed|different"
-    rf"|far|if)\b|n['’]t\b|[不没非或]|{UNSURE.pattern}|{HEARSAY.pattern}"
-)
-# "Here is the text of the image:\n\n"
-_PREAMBLE = any_case(
-    r"\A(?=[^\n]{0,160}(?:\b(?:texts?|image|picture|transcri\w{1,8}|contents?|follow\w{1,4}|here|below"
-    r"|json|table|answer|reads?|says?|shows?)\b|文字|文本|内容|如下|表格))"
-    r"[^\n]{0,200}[:：][*\s]{0,4}\n\s*"
-    r"|\A(?:according to|based on|from|in|looking at|as shown in) [^,.\n]{1,60}, (?=\S)"
-    r"|\A[^.!?\n]{1,80}?(?:, but|; however,?|, so|: |,|\band(?: that)?|\bthat)\s*(?=(?:the|it|there"
-    r"|this)\b)"
-    r"|\A(?:so|therefore|thus|hence|clearly|obviously|overall|yes|sure|in (?:conclusion|summary|short)"
-    r"|without a doubt|after \w{3,12}ing)[,!]? "
-    r"|\A(?:(?:there(?: is|['’]s)|i have) )?no (?:doubt|question)(?: that)? |\Awithout a doubt, "
-    r"|\Ait is not hard to see that "
-)
-# "的": that ends a sentence behind what it says
-_LAST_WORD = any_case(
-    r"(?:的| in colou?r|です|だ| is (?:the|my) (?:correct |right |final )?answer| is (?:correct|right)"
-    r"|[.!] (?:i hope|let me know|is there anything|that is (?:correct|right)|i am (?:certain"
-    r"|sure))\b[^\n]{0,80}"
-    r"|, (?:as can be|which is (?:right|correct))[^,\n]{0,60}| \(see [^()\n]{0,40}\))\Z"
-)
 _ROUNDS = 5
 
 
@@ -168,7 +122,7 @@ def all_boxed(text: str) -> list[str]:
     return boxes
 
 
-def boxed_together(text: str, between: re.Pattern[str] = BETWEEN_BOXES) -> list[str]:
+def boxed_together(text: str, between: re.Pattern[str] = ANSWERS.between_boxes) -> list[str]:
     """The contents of the boxes that end a text one beside the other; empty if it is only one."""
     run: list[str] = []
     for box in reversed(all_boxed(text)):
@@ -224,17 +178,21 @@ def readings(completion: str, gold: str = "") -> list[str]:
     if (answer := extract_answer(completion)) is None:
         return []
     fenced = answer if FENCE in gold else last_fenced(answer)
-    body = without_explanation(_PREAMBLE.sub("", fenced))
+    body = without_explanation(ANSWERS.preamble.sub("", fenced))
     parts = [fenced, body, last_boxed(body), after_label(body) or None, json_value(body)]
     if "\n" not in body:
-        leads = [cue.end() for cue in _LED_IN.finditer(body[:MAX_LEAD])] if _SENTENCE.match(body) else []
-        parts += [body[lead:] for lead in leads if not _LEFT_OPEN.search(body[:lead])]
+        leads = (
+            [cue.end() for cue in ANSWERS.led_in.finditer(body[:MAX_LEAD])]
+            if ANSWERS.sentence.match(body)
+            else []
+        )
+        parts += [body[lead:] for lead in leads if not ANSWERS.left_open.search(body[:lead])]
         marked = _MARKED.findall(body[:MAX_SENTENCE])
         parts += ["".join(mark) for mark in marked] if len(marked) == 1 else []
     texts = [fenced, body.replace("**", ""), *(unwrapped(part) for part in parts if isinstance(part, str))]
     if not gold.endswith((".", "。")):
         texts += [text[:-1] for text in texts if text.endswith((".", "。"))]
-        texts += [_LAST_WORD.sub("", text) for text in texts]
+        texts += [ANSWERS.last_word.sub("", text) for text in texts]
     return list(dict.fromkeys(map(fold_width, texts)))
 
 
@@ -254,7 +212,7 @@ def json_value(text: str) -> object:
 def short_answer(completion: str, fold: bool = True) -> str | None:
     """The answer as a short value: unboxed, width-folded (NFKC), without Markdown emphasis around it."""
     answer = extract_answer(completion)
-    return None if answer is None or requests_input(answer) else normalise_short(visible(answer), fold)
+    return None if answer is None or DOUBTS.request.search(answer) else normalise_short(visible(answer), fold)
 
 
 def visible(text: str) -> str:

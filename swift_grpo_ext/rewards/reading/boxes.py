@@ -5,13 +5,12 @@ from dataclasses import replace
 from typing import Any
 
 from swift_grpo_ext.rewards.reading.answer import last_fenced
-from swift_grpo_ext.rewards.reading.assertion import stated, without_questions
+from swift_grpo_ext.rewards.reading.assertion import is_unsure, stated, without_questions
 from swift_grpo_ext.rewards.reading.coordinates import Kind, written_out
-from swift_grpo_ext.rewards.reading.doubt import NEGATION, REJECTED, is_unsure
 from swift_grpo_ext.rewards.reading.json_boxes import regions_in
 from swift_grpo_ext.rewards.reading.json_text import json_values, values_in
 from swift_grpo_ext.rewards.reading.region import OrderOf, Region, as_corners, region_of_numbers
-from swift_grpo_ext.rewards.reading.words import any_case
+from swift_grpo_ext.rewards.reading.words import ABSENCES, any_case
 
 MAX_REGIONS = 300  # an answer with more objects counts as none
 
@@ -19,40 +18,8 @@ MAX_REGIONS = 300  # an answer with more objects counts as none
 _REF = re.compile(
     r"<(?:ref|p|phrase|\|object_ref_start\||\|ref\|)>([^<>]{1,256})<(?:/|\|object_ref_end\|>|\|/ref\|>)"
 )
-# "[]"
-_EMPTY = any_case(r"(?:\[\s{0,8}\]|\{\s{0,8}\}|null|none|nil|nothing|empty|absent|n/?a)\W{0,8}")
-# "not nothing"
-_SOMETHING = re.compile(
-    r"\b(?:not|n['’]t|without) (?:nothing|none|empty|nil|null|absent)\b|不是没有|并非没有"
-)
 # ": []"
 _EMPTY_FIELD = any_case(r":\s{0,4}(?:\[\s{0,4}\]|null|none)")
-# "no dog"
-_NEGATED = any_case(
-    r"\b(?:no|none|nothing|not|cannot|can['’]?t|isn['’]?t|aren['’]?t|doesn['’]?t|don['’]?t|couldn['’]?t"
-    r"|neither"
-    r"|without|absent|unable)\b|[没无未]|不存在|不在|找不到|看不到|ありません|いません|없"
-)
-# "not at [10, 20, 30, 40]"
-_DENIED_PLACE = any_case(
-    rf"(?:{NEGATION}|\b(?:nothing|nobody|no(?! doubt))\b|不在)"
-    r"[^\d\[\](){}<>.,;:\n]{0,24}[\[(<]{1,3}[^\[\](){}<>]{0,80}[\])>]{1,3}"
-    r"|\b(?:there(?: is| are|['’]s)(?: no|n['’]t| not)|(?:can|could)(?:not|n?['’]t| not) (?:see|find)"
-    r"|no \w{1,16} (?:is |are )?(?:visible|present|found|detected))\b"
-    r"[^\d\[\](){}<>\n]{0,40}[.!;]\s{0,2}[\[(<]{1,3}[^\[\](){}<>]{0,80}[\])>]{1,3}"
-    rf"|[\[(<]{{1,3}}[^\[\](){{}}<>]{{0,80}}[\])>]{{1,3}}(?:{REJECTED.pattern}"
-    r"|\sor (?:maybe|perhaps|possibly) not\b)"
-)
-# "[1, 2, 3, 4] or [5, 6, 7, 8]"
-_EITHER = any_case(
-    r"[\])>],?\s{0,2}(?:\b(?:or|oder|ou)\b|或者?"
-    r"|还是)(?:\s(?:some|any|else)|[^\[\](){}<>.\d\n]{0,30}[\[(<]{1,3}[^\[\](){}<>]{0,80}[\])>]|\s?(?:none"
-    r"|nothing|nowhere|not)\b)"
-)
-# "not a dog": what a place is called that it is not
-_NOT_IT = any_case(
-    r"\W*(?:not (?:the|an?|any)\b|non-|no (?!doubt)\w{2,16}\W*\Z|anything but|other than|不是|没有)"
-)
 MAX_STATEMENT = 400  # characters of an answer that states an absence; a longer one is not read for it
 
 
@@ -62,12 +29,12 @@ def stated_regions(text: str, kind: Kind, order_of: OrderOf = as_corners) -> lis
     def read(part: str) -> list[Region] | None:
         return (
             None
-            if _EITHER.search(part)
-            else parse_regions(_DENIED_PLACE.sub(" ", part), kind, order_of) or None
+            if ABSENCES.either.search(part)
+            else parse_regions(ABSENCES.denied_place.sub(" ", part), kind, order_of) or None
         )
 
     regions = (read(text) if '"' in text else stated(text, read)) or []
-    return [region for region in regions if not _NOT_IT.match(region.label)]
+    return [region for region in regions if not ABSENCES.not_it.match(region.label)]
 
 
 def parse_regions(text: str, kind: Kind, order_of: OrderOf = as_corners) -> list[Region]:
@@ -101,9 +68,9 @@ def says_nothing(answer: str | None) -> bool:
 
     A refusal and a question say nothing of the kind.
     """
-    if not answer or len(answer) > MAX_STATEMENT or is_unsure(answer) or _SOMETHING.search(answer):
+    if not answer or len(answer) > MAX_STATEMENT or is_unsure(answer) or ABSENCES.something.search(answer):
         return False
     answer = without_questions(answer)
     bare = last_fenced(answer).strip().strip("*_`\"'")
-    named = _EMPTY.fullmatch(bare) or _NEGATED.search(bare) or _EMPTY_FIELD.search(bare)
+    named = ABSENCES.empty.fullmatch(bare) or ABSENCES.negated.search(bare) or _EMPTY_FIELD.search(bare)
     return named is not None and not parse_regions(answer, "both")

@@ -14,25 +14,10 @@ MAX_LABEL = 160  # characters before a place that are looked at
 _TAGS = re.compile(r"<[^<>]{0,64}>?|^[a-z_|]{1,16}\|?>|\*\*|`|\|")
 # "1. ": before a label in a list
 _ITEM = re.compile(r"^[\s\-*•#>–—,;.。、]*(?:\(?\d{1,3}[.):、]\s*)?[\s\-*•]*")
-# "and ": before a label
-_CONJUNCTION = any_case(r"^(?:and|和|与|以及|;|,)\s*")
-# "there is a "
-_FIRST = any_case(r"^(?:(?:there (?:is|are)|i (?:see|found|detect)|the|an?|one)\s+)+")
-# " is located at"
-_LAST = any_case(
-    r"(?:[\s:：=,\-–—>([]+|\b(?:is|are|was|located|found|detected|positioned|at|in|on|with|its|the|of|an?"
-    r"|bounding"
-    r"|box(?:es)?|bbox(?:_2d)?|box_2d|coordinates?|position|location|region|area)|['’]s|是|为|在|位于|的|坐标|位置"
-    r"|边界框|检测框)$"
-)
 # "x1=\"1\" alt=\"cat\""
 _ALT = re.compile(r"[^<>]{0,160}\balt=[\"']([^\"'<>]{1,160})[\"']")
 # ". ": after which a label begins
 _SENTENCE = re.compile(r"[.。!?！？]\s|[{}\[\]()\\$]")
-# "final answer"
-_NO_LABEL = any_case(
-    r"(?:final )?answer|from|(?:top|upper)[- ]left(?: corner)?|左上角?|with confidence.*|box_end|答案|the"
-)
 # " black cat": a label behind its place
 _AFTER = re.compile(r"[^\n;\[(<]{0,160}")
 
@@ -54,14 +39,14 @@ def label_around(text: str, begin: int, start: int, end: int, behind: bool = Fal
 
 def _cleaned(words: str) -> str:
     words = _ITEM.sub("", _SENTENCE.split(_TAGS.sub(" ", words).strip())[-1])
-    words = _FIRST.sub("", _CONJUNCTION.sub("", words))
+    words = PLACES.first_words.sub("", PLACES.conjunction.sub("", words))
     for _ in range(16):
-        shorter = _LAST.sub("", words)
+        shorter = PLACES.last_words.sub("", words)
         if shorter == words:
             break
         words = shorter
     words = words.strip(" \t\"'“”‘’.。()")
-    named = any(character.isalpha() for character in words) and not _NO_LABEL.fullmatch(words)
+    named = any(character.isalpha() for character in words) and not PLACES.no_label.fullmatch(words)
     return words if named else ""
 
 
@@ -93,12 +78,6 @@ _BINS = re.compile(r"(?:<\|?(?:loc|bin|coord|[xy])?_?\d{1,4}\|?>\s{0,2}){2,}")
 _BIN = re.compile(r"<\|?(loc(?=\d{4}>))?\D{0,6}(\d{1,4})")
 _PALIGEMMA = (1, 0, 3, 2)  # its <loc0123> tokens write y before x
 
-# " to ": between two corners
-_BETWEEN_CORNERS = any_case(r"\W{0,12}(?:to|and|through|至|到|和|与)?\W{0,12}")
-# " -> ": between two corners, where points may be listed
-_AS_ONE_BOX = any_case(r"[\])<]?(?:,?|\s{0,4}(?:to|至|到|-|–|→|->)\s{0,4})")
-# ", ": between two places of one name
-_LISTED = re.compile(r"[\])<]?[ \t]{0,4}(?:[,;，、]|\band\b|和){1,2}[ \t]{0,4}(?:and )?")
 
 NAMES = by_word(PLACES.coordinates)  # names of one coordinate, and what each means
 
@@ -141,7 +120,7 @@ def written_out(text: str, kind: Kind) -> list[Written]:
         begin = named[-1].end if named else 0
         behind = behind and "\n" not in plain[begin : place.start]
         label, behind = label_around(plain, begin, place.start, place.end, behind)
-        if not label and named and _LISTED.fullmatch(plain, begin, place.start):
+        if not label and named and PLACES.listed.fullmatch(plain, begin, place.start):
             label = named[-1].label  # cat: [1, 2, 3, 4], [5, 6, 7, 8]
         named.append(replace(place, label=label))
     return named
@@ -210,7 +189,7 @@ def _brackets(text: str, kind: Kind) -> list[Written]:
         places.append(Written(numbers, False, *match.span()))
     if kind == "point":
         return places
-    joined = _join_corners(text, places, _BETWEEN_CORNERS if kind == "box" else _AS_ONE_BOX)
+    joined = _join_corners(text, places, PLACES.between_corners if kind == "box" else PLACES.as_one_box)
     pairs = [place for place in joined if len(place.numbers) == 2]
     if kind == "box":
         boxes = [place for place in joined if len(place.numbers) == 4]

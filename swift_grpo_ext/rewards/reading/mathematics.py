@@ -6,12 +6,10 @@ nothing else gets dollar signs, and what stands in prose is cut out of it first.
 
 import re
 
-from swift_grpo_ext.rewards.reading.answer import BETWEEN_BOXES, boxed_together, last_boxed, unwrapped
-from swift_grpo_ext.rewards.reading.doubt import NEGATED, REJECTED
-from swift_grpo_ext.rewards.reading.numbers import BOUND
+from swift_grpo_ext.rewards.reading.answer import boxed_together, last_boxed, unwrapped
 from swift_grpo_ext.rewards.reading.spelled_numbers import with_digits
 from swift_grpo_ext.rewards.reading.statement import after_label, fold_width
-from swift_grpo_ext.rewards.reading.words import WRITING, any_case
+from swift_grpo_ext.rewards.reading.words import ANSWERS, DOUBTS, NUMBERS, WRITING, any_case
 
 MAX_WORDS = 60  # characters of an answer without a digit whose numbers in words are read
 _SIGNS = str.maketrans(WRITING.latex)
@@ -114,7 +112,7 @@ def in_dollars(text: str) -> str:
     return f"${expression}$" if is_expression(expression) else text
 
 
-def joined_boxes(text: str, between: re.Pattern[str] = BETWEEN_BOXES) -> str:
+def joined_boxes(text: str, between: re.Pattern[str] = ANSWERS.between_boxes) -> str:
     """The contents of the boxes that end a text one beside the other, as a list; "" if it is only one."""
     return ", ".join(map(latex, boxed_together(text, between)))
 
@@ -182,7 +180,7 @@ def _last_span(text: str) -> str:
             and _SPAN.search(text, 0, span.start())
         ):
             continue  # "It is $2\\pi r$ for $r = 1$."
-        if run and not BETWEEN_BOXES.match(text[span.end() : last]):
+        if run and not ANSWERS.between_boxes.match(text[span.end() : last]):
             break
         run = [next(filter(None, span.groups())), *run]
         last = span.start()
@@ -228,8 +226,8 @@ def denies(text: str, reading: str) -> bool:
     behind = text[start + len(value) : start + len(value) + 24] if start >= 0 else ""
     before = before.rstrip(" $")
     worded = "\\" not in before and before[-1:].isalpha()  # "at most", not ``x \\leq``
-    bound = BOUND.search(before) if worded else None
-    return (NEGATED.search(before) or bound or REJECTED.match(behind)) is not None
+    bound = NUMBERS.bound.search(before) if worded else None
+    return (DOUBTS.negated.search(before) or bound or DOUBTS.rejected.match(behind)) is not None
 
 
 def constant_sides(reading: str) -> list[str]:

@@ -9,12 +9,11 @@ from typing import TypeAlias
 
 from swift_grpo_ext.rewards.reading.answer import short_answer
 from swift_grpo_ext.rewards.reading.assertion import stated
-from swift_grpo_ext.rewards.reading.doubt import NEGATED, NEGATION, REJECTED
 from swift_grpo_ext.rewards.reading.number_forms import in_one_form
 from swift_grpo_ext.rewards.reading.statement import after_label, first_line, labels, without_asides
 from swift_grpo_ext.rewards.reading.tokens import named_by
 from swift_grpo_ext.rewards.reading.units import NO_UNIT, Unit, find_unit, per, raised
-from swift_grpo_ext.rewards.reading.words import QUANTITIES, any_case, by_word
+from swift_grpo_ext.rewards.reading.words import DOUBTS, NUMBERS, QUANTITIES, NumberPlace, by_word, place
 
 _SCALES = {word: float(scale) for word, scale in by_word(QUANTITIES.scales).items()}
 FIRST = 16  # numbers of a text that are looked at from its start, and `MOST` from its end: a text with more
@@ -56,109 +55,10 @@ _GROUPED_BY_COMMAS = re.compile(r"\d{1,3}(?:,\d{2,3})*,\d{3}(?:\.\d*)?\Z")
 _GROUPED_BY_POINTS = re.compile(r"\d{1,3}(?:\.\d{3}){2,}\Z|\d{1,3}(?:\.\d{3})+,\d+\Z")
 # " h ": between two parts of one quantity
 _TOGETHER = re.compile(r"(?:[^\W\d_]|[\s,，.°]){1,16}")
-Place: TypeAlias = tuple[re.Pattern[str], re.Pattern[str]]
-
-
-def place(before: str = "", behind: str = "") -> Place:
-    """Where a number stands: patterns of what is before it, to its start, and of what is behind it."""
-    return any_case(before), any_case(behind)
-
-
-# "the area is about 12"
-_AFTER_COPULA = place(
-    r"(?:\b(?:is|was|are|were|be|equals?)|[=≈为是]|等于|达到?)[\s*$:]{0,4}(?:(?:about|approximately"
-    r"|approx\.?|around|roughly|nearly|almost|only|just|exactly|大约|约|~)[\s*$]{0,3})?[($€£¥]{0,2}\Z"
-)
-# "so there are 12"
-CONCLUDED = place(
-    r"(?:[=≈]|\bmakes?|\b(?:so|thus|therefore|hence),?(?: (?:there (?:are|is)|it is"
-    r"|we have))?)\s*\**\s?\Z",
-    r"\W{0,6}\Z",
-)
-# "they say it is 5, but I count 6"
-_BUT = any_case(r"\b(?:but|however)\b (?:i|we|it|the|there|actually|in fact)\b")
 # "so **about 12 km** in all"
 _BOLD = place(r"\*\*[^*\d]{0,20}\Z", r"[^*\d\n]{0,20}\*\*")
-# " of 20": behind the number that is meant
-_ASIDE = re.compile(
-    r",? (?:since|because)\b|[^\d.;,，]{0,24}(?:[(（]|\b(?:in|for|during|as of|out of|of|by"
-    r"|compared with|up from|down from)\b) ?\d"
-)
-# "in million dollars"
-_ASKED_IN = any_case(r"\bin ([^\W\d]{1,12}(?: [^\W\d]{1,12})?)|单位[是为:：(（]?([\u4e00-\u9fff]{1,3})")
 # "4, 5, 6": numbers and nothing else
 LIST = re.compile(r"[-+$€£¥%\d.,;/|、\s]*")
-# " or maybe "
-_OR = any_case(
-    r"[.;]?[^\d.;=]{0,16}(?:\b(?:or|ou?|oder)\b|或者?|か)[^\d.;=]{0,24}| ?[-~、] ?|\s?(?:\bto\b|到|至)\s?"
-    r"|[^\d.;=]{0,12}[,.;，。]?[^\d.;=]{0,12}(?:maybe|perhaps|possibly|let['’]s say|(?:could|might"
-    r"|may)(?: also)? be"
-    r"|也许|或许"
-    r"|可能)[^\d=]{0,12}"
-)
-# " km and "
-_AND = re.compile(r"[^\d.;=]{0,12}(?:\b(?:and|to|y|et|und)\b|和|到|至)[\s$*]{0,4}")
-# "rose from "
-_CHANGED = re.compile(r"\b(?:rose|grew|fell|went|dropped|(?:in|de)creased|declined|changed) from\s\Z")
-# "sold in 2012"
-_YEAR = place(r"\b(?:in|since|during|by|for|until)\s\Z", r"(?<=\b[12]\d{3})(?![\d%])")
-# "between "
-_BETWEEN = any_case(r"\b(?:between|from|entre|zwischen)\s?[$*]{0,3}\Z|介于\Z")
-
-
-# "on the left 3 dogs, ": up to the end of what is said of one number
-_CLAUSE = re.compile(
-    r"(?:[^.!?。！？\n\d]|\.(?=\d)){0,120}\d(?:(?!\b(?:and|but|while|whereas|with|plus|versus"
-    r"|vs|to [$€£]?\d[\d.,]* ?\w{0,8} in [12]\d{3})\b)[^.,;:!?。，；：！？、()\n和与而还以]|[.,](?=\d)"
-    r"|(?<=\b[12]\d{3}):)*"
-)
-_OF_UNIT = r"(?:\s?[%‰°]|\s?[^\W\d]{1,12})?"  # what may stand between a number and what is said of it
-# "more than "
-BOUND = any_case(
-    r"(?:\b(?:(?:more|fewer|less|greater|higher|lower|larger|smaller|bigger)(?: [a-z]{2,16})?"
-    r" than(?: or equal to)?"
-    r"|over|above|under|below"
-    r"|at (?:the )?(?:very )?(?:least|most|minimum|best)|within|max(?:imum)?\.?|min(?:imum|\.)|up to"
-    r"|upwards of|before|after|prior to|(?:minimum|maximum) of|beyond"
-    r"|exceed(?:s|ing)?)"
-    r"|[<>≤≥]=?|\\[lg](?:eq?|t)\b|不止|不到|不足|超过|超出|至少|至多|最少|最多|少于|多于|大于"
-    r"|小于|高于|低于)有?[\s*$]{0,3}(?:about |the )?\Z|(?<![\w!])!\Z"
-)
-# What a text does not state: "it is not 12", "6 of the 12", "12 is wrong", "more than 12", "12 or more".
-_NOT_STATED: tuple[Place, ...] = (
-    place(NEGATED.pattern),
-    place(r"\d(?: [a-z]{1,16})? (?:out )?of (?:the|these|those|all|its|their) \Z"),
-    place(  # "5 is wrong", and what is said of the number itself: "5 is my lucky number"
-        behind=rf"{_OF_UNIT}(?:{REJECTED.pattern}|\s(?:is|are) too )"
-        r"|(?: [a-z]{2,16}){1,3} (?:in|of|on) my (?!view|count|opinion|left|right)|(?:\s?%)?\s(?:is|was|are"
-        r"|were)\s(?:(?:an?|one of|among)\s(?!total|typo)|the (?:forecast|target|goal"
-        r"|plan|prediction|number (?:of|on) (?:my|the page))\b|(?:my|your|his"
-        r"|her|their|our"
-        r"|what|how|where|when|why|used|known|said|written|printed|divisible|prime|odd|even|greater|less"
-        r"|more|close|near|common|typical|usual|popular|possible|plausible)\b(?!\s(?:final "
-        r"|total )?(?:answer|count|result|total)))"
-    ),
-    place(  # "Try 5", "Page 5": a suggestion, or the number of something else
-        r"(?:\A|(?<!\.\.)[.!?\n]\s)\W{0,6}(?:try|options?|mindestens|guess|imagine|suppose|consider|pages?|figures?|fig|question"
-        r"|step|image|picture|photo|chapter|section|table|task|problem|exercise|example|item|line|row"
-        r"|version|day|week|month|year|room|bus|gate|route|platform|stage|level|lesson|slide|frame)\s#?\Z"
-    ),
-    place(BOUND.pattern),
-    place(
-        behind=(
-            rf"-?ish\b|{_OF_UNIT}\s(?:at best|tops)\b|{_OF_UNIT}(?:\s?\+(?!\s?[\d(])|\s?[<≤](?!\w)"
-            rf"|[\s*]{{0,3}}(?:(?:or|and) (?:something"
-            rf"|whatever|another|other|more|fewer|less"
-            rf"|over|above|under"
-            r"|below|higher|lower)\b"
-            r"|(?:and |or )?up(?:wards?)?\b(?! (?:from|by|\d))|(?:minimum|maximum|max)\b|at (?:the"
-            r" )?(?:most|least|minimum|maximum"
-            r"|very (?:most|least))\b))"
-            r"|\s?(?:只|个|條|条|名|辆|人|件|%)?年?(?:以上|以下|以内|以前|以后|之前|之后|开外|(?:左右)?或(?:更多|以上))|\s?(?:多|余|來"
-            r"|来)(?=[只个名辆件])"
-        ),
-    ),
-)
 
 
 @dataclass(frozen=True)
@@ -223,14 +123,16 @@ def stated_number(completion: str, question: str = "") -> Quantity | None:
         part = ("" if labels(text) else about(text, topic)) or text
         rests = (of_question.sub(" ", source) for source in (part, text))
         source = next((rest for rest in rests if re.search(r"\d", rest)), part)
-        if source != part and re.search(NEGATION, part):
+        if source != part and re.search(DOUBTS.negation, part):
             return None
-        return stated_quantity(source, (CONCLUDED,))
+        return stated_quantity(source, (NUMBERS.concluded,))
 
     return stated(answer, read)
 
 
-def stated_quantity(text: str, first: Sequence[Place] = (), never: Sequence[Place] = ()) -> Quantity | None:
+def stated_quantity(
+    text: str, first: Sequence[NumberPlace] = (), never: Sequence[NumberPlace] = ()
+) -> Quantity | None:
     """The number that a text states: in one of the places `first` if it can, in none of those of `never`.
 
     None if it states no number, denies it ("not 5") or leaves it open ("4.5 or 5").
@@ -255,7 +157,7 @@ def about(text: str, topic: frozenset[str]) -> str:
 
     All of it where it ends in a number that is said of nothing by itself ("3 here, 2 there, in all 5").
     """
-    parts = _CLAUSE.findall(text)
+    parts = NUMBERS.clause.findall(text)
     names = [named_by(part) for part in parts]
     best = max((len(named & topic) for named in names), default=0)
     if not best or not names[-1]:
@@ -270,21 +172,23 @@ def _are_guesses(values: list[float]) -> bool:
 
 def asked_in(question: str) -> tuple[float, Unit]:
     """The scale and the unit in which a question asks for a number: "in million dollars", "in km"."""
-    words = [word for groups in _ASKED_IN.findall(question) for word in " ".join(groups).split()]
+    words = [word for groups in NUMBERS.asked_in.findall(question) for word in " ".join(groups).split()]
     scales = [scale for word in words if (scale := _scale(word.casefold()))]
     units = [unit for word in words if len(word) > 1 and (unit := find_unit(word)).dimension]
     return [*scales, 1.0][0], [*units, NO_UNIT][0]
 
 
-def _meant(text: str, never: Sequence[Place]) -> tuple[str, list[Located]]:
+def _meant(text: str, never: Sequence[NumberPlace]) -> tuple[str, list[Located]]:
     """The text and its numbers as `_read` gives them, without those that it denies."""
     plain, numbers = _read(text)
     numbers = [*numbers[:-MOST][:FIRST], *numbers[-MOST:]]
-    left_out = {index for where in (*_NOT_STATED, *never) for index in _in_place(plain, numbers, where)}
+    left_out = {
+        index for where in (*NUMBERS.not_stated, *never) for index in _in_place(plain, numbers, where)
+    }
     return plain, [number for index, number in enumerate(numbers) if index not in left_out]
 
 
-def _in_place(plain: str, numbers: list[Located], where: Place) -> list[int]:
+def _in_place(plain: str, numbers: list[Located], where: NumberPlace) -> list[int]:
     """Indices of the numbers that stand in a place."""
     return [
         index
@@ -298,12 +202,12 @@ def _chosen(plain: str, numbers: list[Located], labelled: bool) -> int:
     if len(bold := _in_place(plain, numbers, _BOLD)) == 1:
         return bold[0]
     opens = "=" not in plain and not plain[: numbers[0][0]].strip(" *~≈($")
-    if opens and (labelled or _ASIDE.match(plain, numbers[0][1])):
+    if opens and (labelled or NUMBERS.aside.match(plain, numbers[0][1])):
         return 0
-    copula = _in_place(plain, numbers, _AFTER_COPULA)[-1:]
-    if copula and _BUT.search(plain, numbers[copula[0]][1], numbers[-1][0]):
+    copula = _in_place(plain, numbers, NUMBERS.after_copula)[-1:]
+    if copula and NUMBERS.but.search(plain, numbers[copula[0]][1], numbers[-1][0]):
         return len(numbers) - 1
-    years = _in_place(plain, numbers, _YEAR)
+    years = _in_place(plain, numbers, NUMBERS.year)
     left = [index for index in range(len(numbers)) if index not in years] or [len(numbers) - 1]
     return [left[-1], *copula][-1]
 
@@ -314,9 +218,11 @@ def _is_choice(plain: str, numbers: list[Located], chosen: int) -> bool:
         if 0 < index < len(numbers) and numbers[index - 1][2].value != numbers[index][2].value:
             between = plain[numbers[index - 1][1] : numbers[index][0]]
             before = plain[max(0, numbers[index - 1][0] - 16) : numbers[index - 1][0]]
-            if _CHANGED.search(before):
+            if NUMBERS.changed.search(before):
                 continue
-            if _OR.fullmatch(between) or (_BETWEEN.search(before) and _AND.fullmatch(between)):
+            if NUMBERS.choice.fullmatch(between) or (
+                NUMBERS.between.search(before) and NUMBERS.joined.fullmatch(between)
+            ):
                 return True
     return False
 

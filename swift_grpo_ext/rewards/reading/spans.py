@@ -7,10 +7,9 @@ from itertools import islice, pairwise
 from typing import TypeAlias
 
 from swift_grpo_ext.rewards.reading.answer import last_fenced
-from swift_grpo_ext.rewards.reading.assertion import stated
-from swift_grpo_ext.rewards.reading.doubt import REJECTED, is_denied
+from swift_grpo_ext.rewards.reading.assertion import is_denied, stated
 from swift_grpo_ext.rewards.reading.json_text import Json
-from swift_grpo_ext.rewards.reading.words import SPANS, any_case
+from swift_grpo_ext.rewards.reading.words import DOUBTS, SPANS, any_case
 
 MAX_SECONDS = 1e7
 MAX_SPANS = 256  # of a text that are read
@@ -87,7 +86,9 @@ def _in_prose(text: str) -> list[float] | None:
     plain = _in_seconds(_SUBTITLE.sub(r"\1.\2", text))
     pairs = list(islice(_PAIRS.finditer(plain), MAX_SPANS))
     meant = [
-        pair for pair in pairs if not (is_denied(plain, pair.start()) or REJECTED.match(plain, pair.end()))
+        pair
+        for pair in pairs
+        if not (is_denied(plain, pair.start()) or DOUBTS.rejected.match(plain, pair.end()))
     ]
     if (not pairs and _OR.search(plain)) or any(
         _OR.search(plain, one.end(), other.start()) for one, other in pairwise(meant)

@@ -1,8 +1,6 @@
-"""Units behind a number: those of ``tables/quantities.json``, for pint reads nearly any word as one."""
+"""Units behind a number: those of ``tables/quantities.json``."""
 
-import math
 from dataclasses import dataclass
-from functools import lru_cache
 
 from swift_grpo_ext.rewards.reading.words import QUANTITIES, by_word
 
@@ -26,42 +24,31 @@ class Unit:
 
 NO_UNIT = Unit()
 
-_PREFIXES = ("", *QUANTITIES.prefixes)
-_SYMBOLS = {
-    f"{prefix}{symbol}": dimension for symbol, dimension in QUANTITIES.symbols.items() for prefix in _PREFIXES
-}
-_EXACT = {symbol: (dimension, symbol) for symbol, dimension in _SYMBOLS.items()}  # in which capitals differ
-_EXACT |= {"C": ("temperature", "degC"), "F": ("temperature", "degF")}
-# Words, also in the plural and in capitals; behind "=" what pint calls them if not so.
+# Words, also in the plural and in capitals.
 _FOLDED = {
-    word.partition("=")[0]: (dimension, word.partition("=")[2] or word)
-    for word, dimension in by_word(QUANTITIES.units).items()
+    word: Unit(dimension, *map(float, size.split(" ")))
+    for dimension, sizes in QUANTITIES.units.items()
+    for word, size in by_word(sizes).items()
 }
-_BASE = {"volume": 1000, "angle": math.degrees(1)}  # litres and degrees, not cubic metres and radians
+# In which capitals differ.
+_EXACT = {
+    f"{prefix}{symbol}": Unit(dimension, factor)
+    for symbol, dimension in QUANTITIES.symbols.items()
+    for prefix, factor in {"": 1.0, **QUANTITIES.prefixes}.items()
+}
+_EXACT |= {"C": _FOLDED["celsius"], "F": _FOLDED["fahrenheit"]}
 _LONGEST = 3  # characters of a unit in a script without spaces
-
-
-@lru_cache(maxsize=512)
-def _unit(dimension: str, name: str) -> Unit:
-    """The unit that pint knows by this name, or a multiple of it: ``0.5*kg``."""
-    from pint import application_registry
-
-    times, _, name = name.rpartition("*")
-    zero, one = (application_registry.Quantity(n, name).to_base_units().magnitude for n in (0.0, 1.0))
-    return Unit(dimension, (one - zero) * _BASE.get(dimension, 1) * float(times or 1), zero)
 
 
 def find_unit(word: str) -> Unit:
     """The unit of a word (unspaced: of its start) or symbol, whose case counts; else `NO_UNIT`."""
     plain = word.casefold()
     if word in _EXACT:
-        entry = _EXACT[word]
-    elif ord(plain[0]) > 0x2E80:
+        return _EXACT[word]
+    if ord(plain[0]) > 0x2E80:
         starts = (plain[:length] for length in range(_LONGEST, 0, -1))
-        entry = next((_FOLDED[start] for start in starts if start in _FOLDED), ("", ""))
-    else:
-        entry = _FOLDED.get(plain) or _FOLDED.get(plain.removesuffix("s"), ("", ""))
-    return _unit(*entry) if entry[0] else NO_UNIT
+        return next((_FOLDED[start] for start in starts if start in _FOLDED), NO_UNIT)
+    return _FOLDED.get(plain) or _FOLDED.get(plain.removesuffix("s"), NO_UNIT)
 
 
 def raised(unit: Unit, power: int) -> Unit:
