@@ -11,8 +11,8 @@ from typing import TypeAlias, TypeVar
 from swift_grpo_ext.rewards.contract import Columns, Unscorable, reward
 from swift_grpo_ext.rewards.gold.columns import gold_string
 from swift_grpo_ext.rewards.reading.answer import extract_answer, last_fenced
+from swift_grpo_ext.rewards.reading.schema import any_case
 from swift_grpo_ext.rewards.reading.tokens import edit_similarity
-from swift_grpo_ext.rewards.reading.words import any_case
 
 GOLD = ("solution", "table", "answer")
 MAX_GOLD_CELLS = 400

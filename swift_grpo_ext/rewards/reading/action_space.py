@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from swift_grpo_ext.rewards.reading.json_text import Json, literal
 from swift_grpo_ext.rewards.reading.region import Region, pointed_at
-from swift_grpo_ext.rewards.reading.words import ACTIONS, by_word
+from swift_grpo_ext.rewards.reading.schema import by_word
+from swift_grpo_ext.rewards.reading.words import ACTIONS
 
 KINDS: dict[str, tuple[str, str]] = {
     word: (meaning.split(" ")[0], meaning.partition(" ")[2])

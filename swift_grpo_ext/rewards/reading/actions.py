@@ -21,8 +21,9 @@ from swift_grpo_ext.rewards.reading.boxes import parse_regions, stated_regions
 from swift_grpo_ext.rewards.reading.json_boxes import regions_in
 from swift_grpo_ext.rewards.reading.json_text import Json, values_in
 from swift_grpo_ext.rewards.reading.region import OrderOf, Region, as_corners
+from swift_grpo_ext.rewards.reading.schema import any_case
 from swift_grpo_ext.rewards.reading.tool_calls import tool_calls
-from swift_grpo_ext.rewards.reading.words import ACTIONS, DOUBTS, any_case
+from swift_grpo_ext.rewards.reading.words import ACTIONS, DOUBTS
 
 # "action: click"
 _LINE = re.compile(r"(?:^|\t|\n)\s{0,8}[-*]?\s{0,4}([A-Za-z_]{1,24})\s{0,4}[:：][ \t]{0,8}([^\t\n]{1,512})")

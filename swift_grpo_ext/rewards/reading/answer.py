@@ -20,7 +20,7 @@ from swift_grpo_ext.rewards.reading.statement import (
     folded,
     without_explanation,
 )
-from swift_grpo_ext.rewards.reading.words import ANSWERS, DIALECTS, DOUBTS, WRITING, any_case
+from swift_grpo_ext.rewards.reading.words import ANSWERS, DIALECTS, DOUBTS, WRITING
 
 ANSWER = ("<answer>", "</answer>")
 THINKING = tuple(DIALECTS.thinking.items())
@@ -34,17 +34,9 @@ MAX_ANSWER_CHARS = 32_768  # a longer answer counts as none: no task needs it, a
 # "<|im_end|>"
 _END = re.compile(rf"(?:\s{{0,9}}(?:{'|'.join(map(re.escape, DIALECTS.ends))}))+\Z")
 _INVISIBLE = str.maketrans("", "", "\u00ad\u200b\u200c\u200d\u200e\u200f\u2060\u2061\u2062\u2063\u2064\ufeff")
-# "~~5~~", "<!-- 5 -->", r"\cancel{5}": what is struck out, or is not shown
-_STRUCK = any_case(
-    r"(?:^|(?<=\n))//[^\n]{0,400}|~~[^~\n]{1,200}~~|<!--(?:[^-<]|-(?!->)|<(?!!--)){0,2000}-->|<(del"
-    r"|strike)>[^<>]{0,400}</\1>"
-    r"|\\[bx]?cancel\s?\{[^{}]{0,80}\}"
-)
 # r"\boxed{"
 _BOX = re.compile(r"\\(?:boxed|fbox)\s{0,2}\{")
 KEYS = DIALECTS.keys
-# r"\text{"
-_COMMAND = re.compile(r"\\(?:text|textbf|textit|textrm|mathrm|mathbf|mathsf|boldsymbol|bf)\s?\{")
 # "<count>6</count>"
 _ELEMENT = re.compile(r"<(\w{1,24})>([^<>]*)</\1>")
 # "**12**"
@@ -87,7 +79,7 @@ def extract_answer(completion: str) -> str | None:
             if (block := last_block(answer, tags)) is None:
                 return None
             answer = block
-    answer = _STRUCK.sub("", _END.sub("", answer.strip()[-2 * MAX_ANSWER_CHARS :])).strip()
+    answer = ANSWERS.struck.sub("", _END.sub("", answer.strip()[-2 * MAX_ANSWER_CHARS :])).strip()
     return answer if 0 < len(answer) <= MAX_ANSWER_CHARS else None
 
 
@@ -160,7 +152,7 @@ def _without_pair(text: str) -> str:
         return last_fenced(text)
     if text.startswith("> ") and not text[2:3].isdigit():  # "> 5" is a bound
         return "\n".join(line.removeprefix(">").strip() for line in text.splitlines())
-    if (command := _COMMAND.match(text) or _BOX.match(text)) and text.endswith("}"):
+    if (command := ANSWERS.command.match(text) or _BOX.match(text)) and text.endswith("}"):
         inner = text[command.end() :]
         return inner[:-1] if balanced_end(inner) == len(inner) - 1 else text
     if element := _ELEMENT.fullmatch(text):

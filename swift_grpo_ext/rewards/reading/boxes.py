@@ -10,7 +10,7 @@ from swift_grpo_ext.rewards.reading.coordinates import Kind, written_out
 from swift_grpo_ext.rewards.reading.json_boxes import regions_in
 from swift_grpo_ext.rewards.reading.json_text import json_values, values_in
 from swift_grpo_ext.rewards.reading.region import OrderOf, Region, as_corners, region_of_numbers
-from swift_grpo_ext.rewards.reading.words import ABSENCES, any_case
+from swift_grpo_ext.rewards.reading.words import ABSENCES
 
 MAX_REGIONS = 300  # an answer with more objects counts as none
 
@@ -18,8 +18,6 @@ MAX_REGIONS = 300  # an answer with more objects counts as none
 _REF = re.compile(
     r"<(?:ref|p|phrase|\|object_ref_start\||\|ref\|)>([^<>]{1,256})<(?:/|\|object_ref_end\|>|\|/ref\|>)"
 )
-# ": []"
-_EMPTY_FIELD = any_case(r":\s{0,4}(?:\[\s{0,4}\]|null|none)")
 MAX_STATEMENT = 400  # characters of an answer that states an absence; a longer one is not read for it
 
 
@@ -72,5 +70,7 @@ def says_nothing(answer: str | None) -> bool:
         return False
     answer = without_questions(answer)
     bare = last_fenced(answer).strip().strip("*_`\"'")
-    named = ABSENCES.empty.fullmatch(bare) or ABSENCES.negated.search(bare) or _EMPTY_FIELD.search(bare)
+    named = (
+        ABSENCES.empty.fullmatch(bare) or ABSENCES.negated.search(bare) or ABSENCES.empty_field.search(bare)
+    )
     return named is not None and not parse_regions(answer, "both")

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
-from swift_grpo_ext.rewards.reading.words import PLACES, any_case, by_word
+from swift_grpo_ext.rewards.reading.schema import any_case, by_word
+from swift_grpo_ext.rewards.reading.words import PLACES
 
 MAX_LABEL = 160  # characters before a place that are looked at
 

@@ -14,10 +14,11 @@ from swift_grpo_ext.rewards.reading.numbers import (
     quantities,
     stated_quantity,
 )
+from swift_grpo_ext.rewards.reading.schema import NumberPlace, place
 from swift_grpo_ext.rewards.reading.spelled_numbers import CLASSIFIERS, with_digits
 from swift_grpo_ext.rewards.reading.statement import first_line, labels, taken_back, without_asides
 from swift_grpo_ext.rewards.reading.tokens import named_by
-from swift_grpo_ext.rewards.reading.words import COUNTS, NUMBERS, QUANTITIES, STATEMENTS, NumberPlace, place
+from swift_grpo_ext.rewards.reading.words import COUNTS, NUMBERS, QUANTITIES, STATEMENTS
 
 MAX_SUM = 400  # characters of an answer in which a number is looked for that the others add up to
 

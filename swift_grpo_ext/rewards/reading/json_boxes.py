@@ -14,7 +14,8 @@ from swift_grpo_ext.rewards.reading.coordinates import (
 )
 from swift_grpo_ext.rewards.reading.json_text import Json
 from swift_grpo_ext.rewards.reading.region import OrderOf, Region, as_corners, region_of_numbers
-from swift_grpo_ext.rewards.reading.words import PLACES, by_word
+from swift_grpo_ext.rewards.reading.schema import by_word
+from swift_grpo_ext.rewards.reading.words import PLACES
 
 _MAX_DEPTH = 6
 _MAX_TEXT = 256

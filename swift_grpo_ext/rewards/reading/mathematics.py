@@ -5,46 +5,22 @@ nothing else gets dollar signs, and what stands in prose is cut out of it first.
 """
 
 import re
+from collections.abc import Callable
 
 from swift_grpo_ext.rewards.reading.answer import boxed_together, last_boxed, unwrapped
 from swift_grpo_ext.rewards.reading.spelled_numbers import with_digits
 from swift_grpo_ext.rewards.reading.statement import after_label, fold_width
-from swift_grpo_ext.rewards.reading.words import ANSWERS, DOUBTS, NUMBERS, WRITING, any_case
+from swift_grpo_ext.rewards.reading.words import ANSWERS, DOUBTS, MATHEMATICS, NUMBERS, WRITING
 
 MAX_WORDS = 60  # characters of an answer without a digit whose numbers in words are read
 _SIGNS = str.maketrans(WRITING.latex)
 _RAISED = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺ⁿ", "0123456789-+n")
-# "²"
-_RAISED_RUN = re.compile(r"[⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺ⁿ]{1,8}")
-# "√2"
-_ROOT = re.compile(
-    r"√\s?(?:\(([^()]{1,64})\)|\{([^{}]{1,64})\}|(\d{1,12}|[a-z]))"
-    r"|(?<![A-Za-z\\])sqrt\s?[({]([^(){}]{1,64})[)}]"
-)
-# "pi"
-_PI = re.compile(r"(?<![A-Za-z\\])pi\b")
-# " or "
-_LIST_WORD = re.compile(
-    r"\s*(?:\\text\s?\{\s?(?:or|and)\s?\}|(?<![A-Za-z\\])(?:or|and)(?![A-Za-z])|或者?|和|以及)\s*"
-)
-# r"\mathbf{x}"
-_STYLED = re.compile(r"\\(?:mathbf|boldsymbol|bm|mathit|bf)\s?\{([^{}]{1,200})\}")
-# ", ,"
-_COMMAS = re.compile(r"(?:\s*,\s*){2,}")
+_CALCULATED: dict[str, Callable[[re.Match[str]], str]] = {
+    "@digits": lambda groups: re.sub(r"\D", "", groups[0]),
+    "@raised": lambda run: f"^{{{run[0].translate(_RAISED)}}}",
+}
 # "x_1 = 2"
 _ASSIGNED = re.compile(r"\s*([a-zA-Z])(?:_\{?\d\}?)?\s*=(?!=)\s*(.+?)\s*\Z", re.DOTALL)
-# "12 cm"
-_UNIT = any_case(
-    r"(?:(?<=[\d})])|(?<=\\pi ))\s?(?:square |cubic |sq\.? )?(?:mm|cm|dm|km|kg|mg|ml|units?|degrees?"
-    r"|inch(?:es)?|feet|ft|meters?|metres?|miles?|hours?|minutes?|seconds?|dollars?|cents?|years?|days?"
-    r"|people|ways)(?![A-Za-z])(?:\s?\^?\s?\{?[23]\}?)?\s*\Z|(?:(?<=[\d})])"
-    r"|(?<=\\pi ))\s?[\u4e00-\u9fff]{1,8}\s*\Z"
-)
-# "the"
-_WORDS = re.compile(
-    r"(?<![A-Za-z\\])(?:[A-Za-z]{3}|(?i:is|so|it|we|to|of|in|at|by|be|an)\b)"
-    r"|[\u3040-\u30ff\u4e00-\u9fff\uac00-\ud7af]"
-)
 # r"\frac"
 _COMMAND = re.compile(r"\\[A-Za-z]{1,20}|\{[a-z]{3,10}\}|\\text\s?\{[^{}]{0,40}\}")
 # "n/a"
@@ -55,39 +31,21 @@ _SPAN = re.compile(
 )
 # "**12**"
 _BOLD = re.compile(r"\*\*([^*\n]{1,200})\*\*")
-# "equals"
-_COPULA = re.compile(r"\b(?:is|are|be|equals?|gives?|get|at|was)\b:?|[:：是为]|等于")
-# ". ": at the end
-_SENTENCE = re.compile(
-    r"(?<!i\.e)\.(?=\s|\Z)|[。;；\n]|,? (?:because|since|which"
-    r"|as)\b|（|\s\((?=or|about|approx)"
-)
 # "[45]."
 _BRACKETED = re.compile(r"(?<!\\left)(?<!\\)\[([^\[\],]{1,200})(?<!\\right)\][\s.]{0,4}\Z")
-# " for ": before what is given
-_GIVEN = re.compile(r"\b(?:for|where|with|when)\s\Z")
-# " and also "
-_FEW_WORDS = re.compile(r"[^.\n\\]{0,24}(?:\band\b|\bor\b|[,;])[^.\n\\]{0,24}\Z")
-# "5 m²"
-_METRES = re.compile(r"(?<=\d)\s?m[²³]")
-# "12 000"
-_GROUPED = re.compile(r"(?<![\d.,])\d{1,3}(?:(?:\\,|[ \u00a0\u202f])\d{3})+(?![\d ])")
-# "5e3"
-_EXPONENT = re.compile(r"(?<=\d)[eE]([-+]?\d{1,3})(?![\w.])")
 # "-1,200.5"
 _ONE_NUMBER = re.compile(r"(?<![A-Za-z0-9_.])[-−]?\d+(?:[.,]\d+)*(?:/\d+)?\\?%?")
 
 
 def latex(text: str) -> str:
     """An expression in LaTeX: signs of Unicode, "sqrt(2)", "x = 2 or x = -3", units behind it."""
-    text = _STYLED.sub(r"{\1}", unwrapped(fold_width(text)))
-    text = _EXPONENT.sub(r"\\times 10^{\1}", text)
-    text = _METRES.sub("", _GROUPED.sub(lambda groups: re.sub(r"\D", "", groups[0]), text))
-    text = _RAISED_RUN.sub(lambda run: f"^{{{run[0].translate(_RAISED)}}}", text)
-    text = _ROOT.sub(lambda root: f"\\sqrt{{{next(filter(None, root.groups()))}}}", text)
-    text = _PI.sub(r"\\pi ", _UNIT.sub("", text.translate(_SIGNS).replace("**", "^"))).strip()
-    text = text.replace("\\pi (", "\\pi \\cdot (")  # which would be read as a function
-    return _values(_COMMAS.sub(", ", _LIST_WORD.sub(", ", text)).rstrip(" .,"))
+    text = unwrapped(fold_width(text))
+    for form in WRITING.to_latex:
+        text = form.rewritten(text, _CALCULATED)
+    text = text.translate(_SIGNS)
+    for form in WRITING.in_latex:
+        text = form.rewritten(text)
+    return _values(text.strip().rstrip(" .,"))
 
 
 def _values(text: str) -> str:
@@ -103,7 +61,7 @@ def _values(text: str) -> str:
 
 def is_expression(text: str) -> bool:
     """Whether a text in LaTeX is an expression and no prose."""
-    return not (_NOTHING.match(text) or _WORDS.search(_COMMAND.sub(" ", text)))
+    return not (_NOTHING.match(text) or MATHEMATICS.words.search(_COMMAND.sub(" ", text)))
 
 
 def in_dollars(text: str) -> str:
@@ -120,7 +78,7 @@ def joined_boxes(text: str, between: re.Pattern[str] = ANSWERS.between_boxes) ->
 def gold_reading(text: str) -> str:
     """How a gold is read: the boxes that end it, what follows ``####``, an expression, or prose."""
     text = text.rpartition("####")[2].strip()
-    joined = joined_boxes(text) or joined_boxes(text, _FEW_WORDS)
+    joined = joined_boxes(text) or joined_boxes(text, MATHEMATICS.few_words)
     if joined:
         return f"$\\{{{joined}\\}}$"
     boxed = last_boxed(text)
@@ -129,7 +87,7 @@ def gold_reading(text: str) -> str:
 
 def answer_reading(text: str) -> str:
     """The part of an answer that states its result, as Math-Verify is to read it."""
-    text = _REJECTED.sub("", text)
+    text = MATHEMATICS.rejected.sub("", text)
     if len(text) < MAX_WORDS and not re.search(r"[\d\\$]", text):
         text = with_digits(text, alone=True)
     if (boxed := last_boxed(text)) is not None:
@@ -149,7 +107,7 @@ def answer_reading(text: str) -> str:
 
 def _stated(text: str) -> str:
     """The sentence that announces the answer, from there on."""
-    return _SENTENCE.split(after_label(text)[:400], maxsplit=1)[0]
+    return MATHEMATICS.sentence.split(after_label(text)[:400], maxsplit=1)[0]
 
 
 def _only_bold(text: str) -> str:
@@ -176,7 +134,7 @@ def _last_span(text: str) -> str:
             continue  # "The largest $n$ is 34."
         if (
             not run
-            and _GIVEN.search(text[max(0, span.start() - 8) : span.start()])
+            and MATHEMATICS.given.search(text[max(0, span.start() - 8) : span.start()])
             and _SPAN.search(text, 0, span.start())
         ):
             continue  # "It is $2\\pi r$ for $r = 1$."
@@ -189,10 +147,12 @@ def _last_span(text: str) -> str:
 
 def _tail(text: str) -> str:
     """What follows the last "is" of the last sentence that holds a digit; of prose, its only number."""
-    sentences = [part for part in _SENTENCE.split(text[-2000:]) if part and re.search(r"[0-9]", part)]
+    sentences = [
+        part for part in MATHEMATICS.sentence.split(text[-2000:]) if part and re.search(r"[0-9]", part)
+    ]
     if not sentences:
         return ""
-    places = list(_COPULA.finditer(sentences[-1]))
+    places = list(MATHEMATICS.copula.finditer(sentences[-1]))
     result = sentences[-1][places[-1].end() :].strip(" ,*") if places else sentences[-1]
     last_side = result.rpartition("=")[2]
     if last_side != result and is_expression(latex(last_side)):
@@ -201,13 +161,6 @@ def _tail(text: str) -> str:
     return result if is_expression(latex(result)) or len(numbers) != 1 else numbers[0]
 
 
-# ", not 13", " (the other root, -2, is rejected)"
-_REJECTED = re.compile(
-    r"[,，(]\s?(?:and |but )?(?:not|rather than|instead of) \$?-?\d[\d.]*\$?\)?"
-    r"|\s\([^()\n\\]{0,100}\b[a-z]{3,20} [a-z]{2,20}\b[^()\n\\]{0,100}\)"
-)
-# r"\neq 12"
-_UNEQUAL = re.compile(r"\\neq?\b|\\not\s?=|≠|!=|\A(?:[$\s]|\\boxed\{)*(?:[<>]|\\[gl]eq?\b)")
 # r"\frac"
 _OPERATORS = re.compile(r"\\(?:[dt]?frac|sqrt|times|cdot|pi|left|right|div|pm|circ)(?![A-Za-z])")
 # "="
@@ -216,7 +169,7 @@ _EQUALS = re.compile(r"(?<![<>!\\])=(?!=)")
 
 def denies(text: str, reading: str) -> bool:
     """Whether a text says what its result is not: "not 12", ``\\neq 12``; or gives a bound, ``> 12``."""
-    if _UNEQUAL.search(reading) or _UNEQUAL.search(last_boxed(text) or ""):
+    if MATHEMATICS.unequal.search(reading) or MATHEMATICS.unequal.search(last_boxed(text) or ""):
         return True
     value = reading.strip("$ ")
     if value == text.strip("$ "):  # prose, of which Math-Verify takes the last number

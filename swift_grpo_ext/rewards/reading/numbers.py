@@ -10,10 +10,11 @@ from typing import TypeAlias
 from swift_grpo_ext.rewards.reading.answer import short_answer
 from swift_grpo_ext.rewards.reading.assertion import stated
 from swift_grpo_ext.rewards.reading.number_forms import in_one_form
+from swift_grpo_ext.rewards.reading.schema import NumberPlace, by_word, place
 from swift_grpo_ext.rewards.reading.statement import after_label, first_line, labels, without_asides
 from swift_grpo_ext.rewards.reading.tokens import named_by
 from swift_grpo_ext.rewards.reading.units import NO_UNIT, Unit, find_unit, per, raised
-from swift_grpo_ext.rewards.reading.words import DOUBTS, NUMBERS, QUANTITIES, NumberPlace, by_word, place
+from swift_grpo_ext.rewards.reading.words import DOUBTS, NUMBERS, QUANTITIES
 
 _SCALES = {word: float(scale) for word, scale in by_word(QUANTITIES.scales).items()}
 FIRST = 16  # numbers of a text that are looked at from its start, and `MOST` from its end: a text with more

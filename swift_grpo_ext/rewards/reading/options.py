@@ -5,9 +5,10 @@ import string
 
 from swift_grpo_ext.rewards.reading.answer import normalise_short, short_answer
 from swift_grpo_ext.rewards.reading.assertion import is_denied, refuses, stated
+from swift_grpo_ext.rewards.reading.schema import by_word
 from swift_grpo_ext.rewards.reading.statement import Statement, last_statement
 from swift_grpo_ext.rewards.reading.tokens import named_by
-from swift_grpo_ext.rewards.reading.words import DOUBTS, OPTIONS, WRITING, by_word
+from swift_grpo_ext.rewards.reading.words import DOUBTS, OPTIONS, WRITING
 
 Options = dict[str, str]
 Letters = frozenset[str]
@@ -75,8 +76,8 @@ def _letters_of(options: Options) -> Letters:
 
 def without_latex(text: str) -> str:
     """The text with short formulas as people type them: ``40^\\circ`` as ``40°``, fractions as ``1/2``."""
-    for pattern, typed in WRITING.typed:
-        text = re.sub(pattern, typed, text)
+    for form in WRITING.typed:
+        text = form.rewritten(text)
     return text
 
 

@@ -4,9 +4,10 @@ import re
 
 from swift_grpo_ext.rewards.reading.answer import short_answer
 from swift_grpo_ext.rewards.reading.assertion import refuses, stated
+from swift_grpo_ext.rewards.reading.schema import by_word
 from swift_grpo_ext.rewards.reading.statement import Statement, labels, last_statement
 from swift_grpo_ext.rewards.reading.tokens import named_by
-from swift_grpo_ext.rewards.reading.words import POLARITY, STATEMENTS, by_word
+from swift_grpo_ext.rewards.reading.words import POLARITY, STATEMENTS
 
 _POLARITY = {word: meaning == "yes" for word, meaning in by_word(POLARITY.words).items()}
 

@@ -9,7 +9,7 @@ from typing import TypeAlias
 from swift_grpo_ext.rewards.reading.answer import last_fenced
 from swift_grpo_ext.rewards.reading.assertion import is_denied, stated
 from swift_grpo_ext.rewards.reading.json_text import Json
-from swift_grpo_ext.rewards.reading.words import DOUBTS, SPANS, any_case
+from swift_grpo_ext.rewards.reading.words import DOUBTS, SPANS
 
 MAX_SECONDS = 1e7
 MAX_SPANS = 256  # of a text that are read
@@ -18,46 +18,7 @@ MAX_SPANS = 256  # of a text that are read
 Span: TypeAlias = tuple[float, float]
 
 
-_N = r"\d{1,9}(?:\.\d{1,9})?"
-
-
-_H = rf"({_N})\s?(?:hours?|hrs?|h|小时)(?![A-Za-z])"
-
-
-_M = rf"({_N})\s?(?:minutes?|mins?|m|分钟|分)(?![A-Za-z])"
-
-
-_S = rf"({_N})\s?(?:seconds?|secs?|s|秒)(?![A-Za-z])"
-
-
-# "1 min 30 s"
-_WRITTEN = re.compile(
-    rf"(?<![A-Za-z0-9_.:])(?:{_H}(?:\s{{0,4}}{_M})?(?:\s{{0,4}}{_S})?|{_M}(?:\s{{0,4}}{_S})?|{_S}"
-    rf"|(?:(\d{{1,3}}):)?(\d{{1,4}}):({_N})(?:\s?(?:seconds?|secs?|s|秒)(?![A-Za-z]))?)"
-)
-
-
 _SECONDS = (3600, 60, 1, 60, 1, 1, 3600, 60, 1)  # of one in each group of `_WRITTEN`
-
-
-# "90.0s"
-_TIME = re.compile(r"(?<![A-Za-z0-9_.])(\d{1,11}(?:\.\d{1,9})?)(s?)")
-
-
-_T = rf"{_TIME.pattern}(?![A-Za-z])"
-
-
-# "10 to 20"
-_PAIRS = any_case(
-    rf"{_T}[\s>\]*]{{0,4}}(?:-->|-|to|until|till|through|到|至|から)[\s<\[*]{{0,4}}(?:第|the |about )?\s?{_T}"
-    rf"|\bbetween[^\d\n]{{0,12}}{_T}\s{{0,3}}and[^\d\n]{{0,12}}{_T}"
-    rf"|\b(?:start|begin|enter|open|appear)[a-z_]*\W[^\d\n]{{0,24}}{_T}[^\d]{{0,40}}?"
-    rf"\b(?:end|finish|stop|leav|close|disappear)[a-z_]*\W[^\d\n]{{0,24}}{_T}"
-)
-
-
-# "or": between two spans of which neither is stated
-_OR = any_case(r"\b(?:or|oder|ou)\b|或|还是")
 
 
 # "0:01:02,500"
@@ -84,14 +45,14 @@ def parse_spans(text: str) -> list[Span]:
 def _in_prose(text: str) -> list[float] | None:
     """The times of pairs such as "10 to 20", else all times; None if there are none."""
     plain = _in_seconds(_SUBTITLE.sub(r"\1.\2", text))
-    pairs = list(islice(_PAIRS.finditer(plain), MAX_SPANS))
+    pairs = list(islice(SPANS.pairs.finditer(plain), MAX_SPANS))
     meant = [
         pair
         for pair in pairs
         if not (is_denied(plain, pair.start()) or DOUBTS.rejected.match(plain, pair.end()))
     ]
-    if (not pairs and _OR.search(plain)) or any(
-        _OR.search(plain, one.end(), other.start()) for one, other in pairwise(meant)
+    if (not pairs and SPANS.choice.search(plain)) or any(
+        SPANS.choice.search(plain, one.end(), other.start()) for one, other in pairwise(meant)
     ):
         return None
     paired = [float(time) for pair in meant for time in pair.groups()[::2] if time]
@@ -100,7 +61,7 @@ def _in_prose(text: str) -> list[float] | None:
 
 def _in_seconds(text: str) -> str:
     """The text with every time that has a unit or a colon as ``90.0s``."""
-    return _WRITTEN.sub(
+    return SPANS.written.sub(
         lambda time: (
             f"{sum(one * float(n or 0) for one, n in zip(_SECONDS, time.groups(), strict=True)):.9f}s"
         ),
@@ -115,7 +76,7 @@ def _times(text: str) -> list[float]:
 
 def _seconds(text: str) -> list[float]:
     """All times of a text whose times with a unit or a colon are written as ``90.0s``."""
-    first = islice(_TIME.finditer(text), 2 * MAX_SPANS)
+    first = islice(SPANS.time.finditer(text), 2 * MAX_SPANS)
     times = [time for time in first if not is_denied(text, time.start())]
     return [float(time[1]) for time in times if time[2]] or [float(time[1]) for time in times]
 

@@ -4,7 +4,8 @@ import re
 import unicodedata
 from collections.abc import Sequence
 
-from swift_grpo_ext.rewards.reading.words import QUANTITIES, any_case, by_word
+from swift_grpo_ext.rewards.reading.schema import any_case, by_word
+from swift_grpo_ext.rewards.reading.words import QUANTITIES
 
 CLASSIFIERS = QUANTITIES.classifiers
 _VALUES: dict[str, float] = {word: int(value) for word, value in by_word(QUANTITIES.numbers).items()}

@@ -4,8 +4,9 @@ import re
 import unicodedata
 from collections import Counter
 
+from swift_grpo_ext.rewards.reading.schema import by_word
 from swift_grpo_ext.rewards.reading.statement import fold_width
-from swift_grpo_ext.rewards.reading.words import QUANTITIES, by_word
+from swift_grpo_ext.rewards.reading.words import QUANTITIES
 
 
 def normalise_text(text: str, ignore_case: bool) -> str:

@@ -1,7 +1,6 @@
 """Tool calls, in the grammars of ms-swift's agent templates; nothing is ever run. Linear in the text."""
 
 import json
-import re
 from collections.abc import Iterator
 from itertools import zip_longest
 from typing import NamedTuple
@@ -10,35 +9,6 @@ from swift_grpo_ext.rewards.reading.answer import balanced_end
 from swift_grpo_ext.rewards.reading.json_text import Json, decoded, literal
 from swift_grpo_ext.rewards.reading.words import TOOLS
 
-_NAME = r"([A-Za-z_][\w.-]{0,63})"
-
-
-# "<function=click>": Qwen3-Coder, Qwen3.5, Seed-OSS; MiniMax, DeepSeek and MiniCPM write ``name="click"``
-# "<tool_call>click": GLM-4.5, Hunyuan, Spark, Ling
-# "call tool=\"click\"": Kimi K3
-_TAGGED = re.compile(
-    rf"<(?:function|invoke)(?:=| name=)\"?{_NAME}\"?\s{{0,4}}>|<tool_call(?::\w{{1,16}})?>\s{{0,4}}{_NAME}"
-    rf"|call tool=\"{_NAME}\""
-)
-# "<parameter=x>": also "<param name=\"x\" type=\"int\">", "<arg_key>x</arg_key><arg_value>"
-_ARGUMENT = re.compile(
-    r"<param(?:eter)?(?:=| name=)\"?([\w.-]{1,64})\"?[^<>]{0,64}>"
-    r"|<(?:arg|param)_key[^<>]{0,16}>([^<>]{1,64})</(?:arg|param)_key[^<>]{0,16}>"
-    r"\s{0,4}<(?:arg|param)_value[^<>]{0,16}>"
-    r"|argument key=\"([\w.-]{1,64})\"[^<>]{0,64}<\|sep\|>"
-)
-# "</parameter>"
-_END = re.compile(r"</(?:param|arg)|<\|close\|>argument|</function|</invoke|</tool_call")
-# "<x>": an argument that is a tag of its own, as MiniMax M3 writes it
-_PLAIN_TAG = re.compile(rf"<{_NAME}>")
-# "Action: click\nAction Input: ": ReAct; Qwen's ✿FUNCTION✿, DeepSeek's and Kimi's marks, Gemma's ``call:``
-_BEFORE_JSON = re.compile(
-    r"(?:Action:|✿FUNCTION✿:|<｜tool▁call▁begin｜>(?:function<｜tool▁sep｜>)?|<\|tool_call_begin\|>|\bcall:"
-    r"|\A)\s{0,4}(?:functions\.)?"
-    rf"{_NAME}(?::\d{{1,4}})?"
-    r"(?:\s{0,4}(?:Action Input:|✿ARGS✿:|<｜tool▁sep｜>|<\|tool_call_argument_begin\|>|\[ARGS\]"
-    r"|\s```(?:json)?)\s{0,4}|\s{0,4})\Z"
-)
 _MOST = 64  # calls and arguments that are read
 
 
@@ -61,24 +31,24 @@ def tool_calls(text: str) -> list[ToolCall]:
 
 
 def _tagged(text: str) -> Iterator[ToolCall]:
-    starts = list(_TAGGED.finditer(text))[:_MOST]
+    starts = list(TOOLS.tagged.finditer(text))[:_MOST]
     for start, following in zip_longest(starts, starts[1:]):
         body = text[start.end() : following.start() if following else len(text)]
         yield ToolCall(start[start.lastindex or 1], dict(_arguments(body)) or dict(_plain_tags(body)))
 
 
 def _arguments(body: str) -> Iterator[tuple[str, Json]]:
-    start = _ARGUMENT.search(body)
+    start = TOOLS.argument.search(body)
     while start:
-        end = _END.search(body, start.end())
+        end = TOOLS.end.search(body, start.end())
         stop = end.start() if end else len(body)
         yield start[start.lastindex or 1].strip(), _value(body[start.end() : stop])
-        start = _ARGUMENT.search(body, stop)
+        start = TOOLS.argument.search(body, stop)
 
 
 def _plain_tags(body: str, depth: int = 0) -> Iterator[tuple[str, Json]]:
     """``<x>1</x><path><item>1</item><item>2</item></path>``."""
-    start = _PLAIN_TAG.search(body)
+    start = TOOLS.plain_tag.search(body)
     while start:
         stop = body.find(f"</{start[1]}>", start.end())
         if stop < 0:
@@ -86,7 +56,7 @@ def _plain_tags(body: str, depth: int = 0) -> Iterator[tuple[str, Json]]:
         inner = body[start.end() : stop]
         items = [value for name, value in _plain_tags(inner, 1) if name == "item"] if depth == 0 else []
         yield start[1], items or _value(inner)
-        start = _PLAIN_TAG.search(body, stop)
+        start = TOOLS.plain_tag.search(body, stop)
 
 
 def _with_json(text: str) -> Iterator[ToolCall]:
@@ -101,7 +71,7 @@ def _with_json(text: str) -> Iterator[ToolCall]:
         named = next((name for key in TOOLS.names if isinstance(name := call.get(key), str)), "")
         given = next((call[key] for key in TOOLS.arguments if key in call), None)
         given = next(iter(decoded(given, json.loads)), None) if isinstance(given, str) else given
-        before = _BEFORE_JSON.search(text[max(0, start - 128) : start])
+        before = TOOLS.before_json.search(text[max(0, start - 128) : start])
         if named and isinstance(given, dict):
             yield ToolCall(named, given)
         elif before and value:

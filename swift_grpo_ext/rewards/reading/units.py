@@ -2,7 +2,8 @@
 
 from dataclasses import dataclass
 
-from swift_grpo_ext.rewards.reading.words import QUANTITIES, by_word
+from swift_grpo_ext.rewards.reading.schema import by_word
+from swift_grpo_ext.rewards.reading.words import QUANTITIES
 
 
 @dataclass(frozen=True)

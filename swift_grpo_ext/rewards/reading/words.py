@@ -1,124 +1,23 @@
-"""What action spaces, data sets and languages call things: the tables of ``tables/*.json``, by their schema.
+"""What action spaces, data sets and languages call things: the tables of ``tables/*.json``.
 
-A table of meanings lists the words for each meaning; a table of pairs has an opening and what closes it, or a
-sign and what stands for it. No word has two meanings in one table.
-
-A phrase is a pattern of words: what may stand there (``any_of``, each a regular expression), what must stand
-before and behind it, and an example, in which it must be found. Case matters only with ``capitals``.
-``{name}`` stands for a part or a phrase of the same table, ``{doubts.negated}`` for one of a table that is
-loaded before.
+`schema` says how a table is written.
 """
 
-import re
-from collections.abc import Iterable
-from pathlib import Path
-from typing import Annotated, Any, TypeAlias, TypeVar
-
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    StringConstraints,
-    ValidationInfo,
+from swift_grpo_ext.rewards.reading.schema import (
+    NAMED,
+    Form,
+    Meanings,
+    NumberPlace,
+    Pairs,
+    Parts,
+    Phrase,
+    Tables,
+    Word,
+    load,
 )
 
-Word: TypeAlias = Annotated[str, StringConstraints(min_length=1)]
-Pairs: TypeAlias = dict[Word, str]
 
-_FOLDER = Path(__file__).with_name("tables")
-_T = TypeVar("_T", bound="_Tables")
-
-
-def _without_ambiguity(meanings: dict[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
-    words = [word for listed in meanings.values() for word in listed]
-    if twice := {word for word in words if words.count(word) > 1}:
-        raise ValueError(f"several meanings of {sorted(twice)}")
-    return meanings
-
-
-Meanings: TypeAlias = Annotated[dict[Word, tuple[Word, ...]], AfterValidator(_without_ambiguity)]
-
-
-class _Tables(BaseModel):
-    """The tables of one file."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class _Phrase(_Tables):
-    """A pattern as its table writes it."""
-
-    example: Word
-    any_of: Annotated[tuple[Word, ...], Field(min_length=1)]
-    before: str = ""
-    behind: str = ""
-    capitals: bool = False
-
-
-class _Place(_Tables):
-    """Where a number stands, as its table writes it: what is before the number, and what behind it."""
-
-    example: Word
-    left: tuple[Word, ...] = ("",)
-    right: tuple[Word, ...] = ("",)
-
-
-# Every part and phrase that was read: "table.name" to its regular expression.
-_NAMED: dict[str, str] = {}
-# "{negated}", "{doubts.negated}", but not "{0,4}"
-_REFERENCE = re.compile(r"(?<!\\)\{((?:[a-z_]+\.)?[a-z_]+)\}")
-
-
-def _joined(alternatives: Iterable[str], table: str) -> str:
-    """A regular expression for any of these, with what is referred to in place."""
-
-    def named(reference: re.Match[str]) -> str:
-        return _NAMED.get(f"{table}.{reference[1]}") or _NAMED[reference[1]]
-
-    return _REFERENCE.sub(named, "|".join(alternatives))
-
-
-def _parts(parts: dict[str, list[str]], info: ValidationInfo) -> dict[str, list[str]]:
-    for name, alternatives in parts.items():
-        _NAMED[f"{info.context}.{name}"] = f"(?:{_joined(alternatives, str(info.context))})"
-    return parts
-
-
-def _phrase(written: Any, info: ValidationInfo) -> re.Pattern[str]:
-    """The pattern of a phrase.
-
-    Raises:
-        ValueError: It is not found in its example.
-    """
-    phrase = _Phrase.model_validate(written)
-    table = str(info.context)
-    around = [_joined([part], table) for part in (phrase.before, phrase.behind)]
-    source = f"(?:{_joined(phrase.any_of, table)})".join(around)
-    _NAMED[f"{table}.{info.field_name}"] = f"(?:{source})"
-    pattern = re.compile(source, 0 if phrase.capitals else re.IGNORECASE)
-    if not pattern.search(phrase.example):
-        raise ValueError(f"not found in its example {phrase.example!r}")
-    return pattern
-
-
-def place(before: str = "", behind: str = "") -> "NumberPlace":
-    """Where a number stands: patterns of what is before it, to its start, and of what is behind it."""
-    return any_case(before), any_case(behind)
-
-
-def _place(written: Any, info: ValidationInfo) -> "NumberPlace":
-    where = _Place.model_validate(written)
-    return place(_joined(where.left, str(info.context)), _joined(where.right, str(info.context)))
-
-
-Parts: TypeAlias = Annotated[dict[Word, tuple[Word, ...]], BeforeValidator(_parts)]
-Phrase: TypeAlias = Annotated[re.Pattern[str], BeforeValidator(_phrase)]
-NumberPlace: TypeAlias = Annotated[tuple[re.Pattern[str], re.Pattern[str]], BeforeValidator(_place)]
-
-
-class ActionWords(_Tables):
+class ActionWords(Tables):
     """Actions on a screen."""
 
     kinds: Meanings  # the kind, and behind a space the text that the word says by itself: "scroll up"
@@ -140,16 +39,24 @@ class ActionWords(_Tables):
     asked: Phrase  # before an action that is only asked for
 
 
-class ToolWords(_Tables):
+class ToolWords(Tables):
     """Tool calls."""
 
     noise: tuple[Word, ...]  # before every tag
     quotes: tuple[Word, ...]  # Gemma's
     names: tuple[Word, ...]  # keys of the tool's name
     arguments: tuple[Word, ...]  # keys of what it is given
+    parts: Parts
+    # Where a call begins: Qwen3-Coder, Qwen3.5, Seed-OSS; MiniMax, DeepSeek and MiniCPM; GLM-4.5, Hunyuan,
+    # Spark and Ling; Kimi K3.
+    tagged: Phrase
+    argument: Phrase  # where one begins
+    end: Phrase  # of an argument
+    plain_tag: Phrase  # an argument that is a tag of its own, as MiniMax M3 writes it
+    before_json: Phrase  # ReAct; Qwen's, DeepSeek's and Kimi's marks, Gemma's ``call:``
 
 
-class PlaceWords(_Tables):
+class PlaceWords(Tables):
     """Boxes and points with keys."""
 
     keys: Meanings
@@ -167,7 +74,7 @@ class PlaceWords(_Tables):
     listed: Phrase  # between two places of one name
 
 
-class QuantityWords(_Tables):
+class QuantityWords(Tables):
     """What stands behind a number."""
 
     # By dimension and size in its base unit; behind a space what is added, where a scale has its own zero.
@@ -181,7 +88,7 @@ class QuantityWords(_Tables):
     nameless: Word  # words of a question how many, or of its answer, that name nothing
 
 
-class PolarityWords(_Tables):
+class PolarityWords(Tables):
     """Yes and no. All but the words are compared with texts in lower case."""
 
     words: Meanings
@@ -204,7 +111,7 @@ class PolarityWords(_Tables):
     neither: Phrase
 
 
-class OptionWords(_Tables):
+class OptionWords(Tables):
     """Multiple choice."""
 
     places: Meanings  # which place in the list stands for which letter
@@ -231,15 +138,20 @@ class OptionWords(_Tables):
     counted: Phrase  # an option by its place in the list
 
 
-class SpanWords(_Tables):
+class SpanWords(Tables):
     """Keys of moments of a video."""
 
     starts: tuple[Word, ...]
     ends: tuple[Word, ...]
     holders: tuple[Word, ...]  # words in keys of what holds moments
+    parts: Parts
+    written: Phrase  # a time with its units
+    time: Phrase
+    pairs: Phrase  # of times
+    choice: Phrase  # between two spans of which neither is stated
 
 
-class Marks(_Tables):
+class Marks(Tables):
     """Marks that models put around parts of a completion: the opening one, and what closes it."""
 
     thinking: Pairs
@@ -248,7 +160,7 @@ class Marks(_Tables):
     keys: tuple[Word, ...]  # in JSON, of the answer; the first that is there counts
 
 
-class Formats(_Tables):
+class Formats(Tables):
     """Formats that prompts ask for.
 
     In turn what stands before a mark, and the mark; last what stands behind them all. "" is white space,
@@ -258,15 +170,17 @@ class Formats(_Tables):
     grammars: dict[str, tuple[str, ...]]
 
 
-class Signs(_Tables):
+class Signs(Tables):
     """Signs."""
 
     wrapping: Pairs  # opening and closing, around a whole answer
     latex: Pairs  # a sign of Unicode and what it is in LaTeX
-    typed: tuple[tuple[Word, str], ...]  # patterns of short formulas in LaTeX, and how people type them
+    typed: tuple[Form, ...]  # short formulas in LaTeX, as people type them
+    to_latex: tuple[Form, ...]  # what people type, before signs of Unicode are LaTeX
+    in_latex: tuple[Form, ...]  # the rest, when they are
 
 
-class StatementPhrases(_Tables):
+class StatementPhrases(Tables):
     """How answers are stated in prose."""
 
     parts: Parts
@@ -278,7 +192,7 @@ class StatementPhrases(_Tables):
     taken_back: Phrase  # with which a writer takes back what stands before
 
 
-class DoubtPhrases(_Tables):
+class DoubtPhrases(Tables):
     """Who will not or cannot answer, and who denies a value: English, Spanish, French, German, Chinese."""
 
     parts: Parts
@@ -291,7 +205,7 @@ class DoubtPhrases(_Tables):
     denied_clause: Phrase  # somewhere before a value in its clause
 
 
-class AssertionPhrases(_Tables):
+class AssertionPhrases(Tables):
     """What a text does not assert, though it says it; `reading.assertion` has the order."""
 
     parts: Parts
@@ -304,10 +218,12 @@ class AssertionPhrases(_Tables):
     withdrawn: Phrase  # in lower case: takes back all that stands before it
 
 
-class AnswerPhrases(_Tables):
+class AnswerPhrases(Tables):
     """Around a short answer."""
 
     parts: Parts
+    struck: Phrase  # what is struck out, or is not shown
+    command: Phrase  # of LaTeX, around upright text
     between_boxes: Phrase
     sentence: Phrase  # the start of a short sentence that ends in what it says
     led_in: Phrase  # before that
@@ -316,7 +232,7 @@ class AnswerPhrases(_Tables):
     last_word: Phrase  # behind that
 
 
-class NumberPhrases(_Tables):
+class NumberPhrases(Tables):
     """Which number a text means."""
 
     parts: Parts
@@ -333,9 +249,11 @@ class NumberPhrases(_Tables):
     clause: Phrase  # up to the end of what is said of one number
     bound: Phrase
     not_stated: tuple[NumberPlace, ...]
+    before_folding: tuple[Form, ...]  # which are gone, or mean something else, once Unicode is folded
+    folded: tuple[Form, ...]
 
 
-class CountPhrases(_Tables):
+class CountPhrases(Tables):
     """How many there are."""
 
     parts: Parts
@@ -352,10 +270,23 @@ class CountPhrases(_Tables):
     beside: tuple[NumberPlace, ...]  # what is near the count but is not it, and what only numbers an object
 
 
-class AbsencePhrases(_Tables):
+class MathematicsPhrases(Tables):
+    """Which expression a text states."""
+
+    words: Phrase  # of prose
+    copula: Phrase
+    sentence: Phrase  # its end
+    given: Phrase  # before what is given
+    few_words: Phrase  # between two boxes of a gold
+    rejected: Phrase  # what is not the result
+    unequal: Phrase
+
+
+class AbsencePhrases(Tables):
     """That a place is not there, or that nothing is."""
 
     empty: Phrase
+    empty_field: Phrase  # of JSON
     something: Phrase
     negated: Phrase
     denied_place: Phrase
@@ -363,36 +294,23 @@ class AbsencePhrases(_Tables):
     not_it: Phrase  # the name of a place, which says that it is not
 
 
-def _load(tables: type[_T], name: str) -> _T:
-    return tables.model_validate_json((_FOLDER / f"{name}.json").read_bytes(), context=name)
-
-
-def any_case(pattern: str) -> re.Pattern[str]:
-    """A pattern of words, in which capitals are as good as small letters."""
-    return re.compile(pattern, re.IGNORECASE)
-
-
-def by_word(meanings: dict[str, tuple[str, ...]]) -> dict[str, str]:
-    """Word to meaning."""
-    return {word: meaning for meaning, words in meanings.items() for word in words}
-
-
-DIALECTS = _load(Marks, "dialects")
-FORMATS = _load(Formats, "formats")
-QUANTITIES = _load(QuantityWords, "quantities")
-SPANS = _load(SpanWords, "spans")
-TOOLS = _load(ToolWords, "tools")
-WRITING = _load(Signs, "writing")
-_NAMED["quantities.classifiers"] = QUANTITIES.classifiers
+DIALECTS = load(Marks, "dialects")
+FORMATS = load(Formats, "formats")
+QUANTITIES = load(QuantityWords, "quantities")
+WRITING = load(Signs, "writing")
+NAMED["quantities.classifiers"] = QUANTITIES.classifiers
 # In the order in which phrases refer to others.
-STATEMENTS = _load(StatementPhrases, "statements")
-DOUBTS = _load(DoubtPhrases, "doubts")
-ASSERTIONS = _load(AssertionPhrases, "assertions")
-ANSWERS = _load(AnswerPhrases, "answers")
-NUMBERS = _load(NumberPhrases, "numbers")
-COUNTS = _load(CountPhrases, "counts")
-ABSENCES = _load(AbsencePhrases, "absences")
-ACTIONS = _load(ActionWords, "actions")
-OPTIONS = _load(OptionWords, "options")
-PLACES = _load(PlaceWords, "places")
-POLARITY = _load(PolarityWords, "polarity")
+STATEMENTS = load(StatementPhrases, "statements")
+DOUBTS = load(DoubtPhrases, "doubts")
+ASSERTIONS = load(AssertionPhrases, "assertions")
+ANSWERS = load(AnswerPhrases, "answers")
+NUMBERS = load(NumberPhrases, "numbers")
+COUNTS = load(CountPhrases, "counts")
+MATHEMATICS = load(MathematicsPhrases, "mathematics")
+ABSENCES = load(AbsencePhrases, "absences")
+ACTIONS = load(ActionWords, "actions")
+OPTIONS = load(OptionWords, "options")
+PLACES = load(PlaceWords, "places")
+POLARITY = load(PolarityWords, "polarity")
+SPANS = load(SpanWords, "spans")
+TOOLS = load(ToolWords, "tools")

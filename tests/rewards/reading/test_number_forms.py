@@ -1,11 +1,12 @@
 import pytest
 
-from swift_grpo_ext.rewards.reading.number_forms import BEFORE_FOLDING, FOLDED, in_one_form
+from swift_grpo_ext.rewards.reading.number_forms import CALCULATED, in_one_form
+from swift_grpo_ext.rewards.reading.words import NUMBERS
 
 
-@pytest.mark.parametrize("form", [*BEFORE_FOLDING, *FOLDED], ids=lambda form: form.example)
+@pytest.mark.parametrize("form", [*NUMBERS.before_folding, *NUMBERS.folded], ids=lambda form: form.example)
 def test_each_form_rewrites_its_example(form):
-    assert form.rewritten(form.example) == form.becomes
+    assert form.rewritten(form.example, CALCULATED) == form.becomes
 
 
 @pytest.mark.parametrize(
