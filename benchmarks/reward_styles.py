@@ -8,7 +8,7 @@ that a human gives. Each was written without a look at the code that reads it, t
 before was reached; a score in them is changed only where it was a slip. The third is of the kinds of answers
 that fresh completions and attacks had shown to be read wrongly. The fourth holds completions of thirteen
 families and, with the key ``attack``, answers made to be paid without being right, by class. The fifth
-to the fourteenth are more of such material, the seventh in more languages. `docs/benchmarks.md` has the rate
+to the fifteenth are more of such material, the seventh in more languages. `docs/benchmarks.md` has the rate
 of each before anything was changed for it.
 Loads neither torch nor ms-swift. ext_judge asks a judge on the loopback interface that says 10 if it is
 shown what the row's ``shown`` says, else 0.
@@ -44,6 +44,7 @@ STYLES = {
     "twelfth": Path(__file__).with_name("reward_styles_twelfth.jsonl"),
     "thirteenth": Path(__file__).with_name("reward_styles_thirteenth.jsonl"),
     "fourteenth": Path(__file__).with_name("reward_styles_fourteenth.jsonl"),
+    "fifteenth": Path(__file__).with_name("reward_styles_fifteenth.jsonl"),
 }
 TOLERANCE = 0.02
 """A score as near as this to the human's agrees: humans write 0.33 for a third."""

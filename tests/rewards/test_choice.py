@@ -106,6 +106,11 @@ def test_option_text_that_looks_like_letters():
     assert chosen("A and B", gold="D", options=ANIMALS) == 1.0
 
 
+def test_none_of_some_letters_leaves_the_others():
+    assert chosen("None of A, B or C appears in the picture. D it is.", gold="D", options=ANIMALS) == 1.0
+    assert chosen("None of A, B or C.", gold="C", options=ANIMALS) == 0.0
+
+
 @pytest.mark.parametrize(
     ("answer", "score"),
     [

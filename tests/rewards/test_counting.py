@@ -105,6 +105,12 @@ def test_the_question_says_which_number_counts(answer, dogs):
     assert count(answer, {"solution": dogs + 3, **asked}) == 0
 
 
+def test_the_end_of_a_calculation_counts():
+    asked = {"question": "How many eggs are in the carton?"}
+    answer = "The carton has 2 rows of 6 eggs, so 2 × 6 = 12 eggs."
+    assert [count(answer, {"solution": gold, **asked}) for gold in (2, 6, 12)] == [0, 0, 1]
+
+
 @pytest.mark.parametrize("answer", ["surely 7", "7. Wait, no, 7.", "If we add them, the answer is 7."])
 def test_words_around_a_count_leave_it_as_it_is(answer):
     assert count(answer, {"solution": 7}) == 1

@@ -265,3 +265,17 @@ def test_a_shaped_number_earns_its_nearness():
     assert numeric("120", row) == 0.0
     assert numeric("500", row, shaped=True) == 0.0
     assert numeric("no idea", row, shaped=True) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("answer", "gold"),
+    [
+        ("Sales rose from 38.1% in 2020 to 42.5% in 2021.", "42.5%"),
+        ("Sales were 38.1 in 2020 and 42.5 in 2021.", "42.5"),
+        ("In 2021 sales of all cars were 42.5; in 2020 sales of cars were 38.1.", "42.5"),
+    ],
+)
+def test_the_year_of_the_question_says_which_number_counts(answer, gold):
+    row = {"question": "What were the sales of cars in 2021?"}
+    assert numeric(answer, {"solution": gold, **row}) == 1
+    assert numeric(answer, {"solution": "38.1", **row}) == 0

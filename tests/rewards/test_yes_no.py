@@ -89,6 +89,24 @@ def test_contradictions_are_no_answer(answer, gold):
 
 
 @pytest.mark.parametrize(
+    ("question", "answer", "gold"),
+    [
+        ("Are they equal?", "Both have sides 3, 4 and 5. Therefore they are equal.", "yes"),
+        ("Are they equal?", "One has a side of 6. So they are not equal.", "no"),
+        ("Is the cup full?", "The statement that the cup is full is incorrect.", "no"),
+        ("Is the cup full?", "The claim that the cup is full is correct.", "yes"),
+        ("Is there a dog?", "The claim that there is no dog is false.", "yes"),
+        ("Does it show an increase?", "It shows a decrease rather than an increase.", "no"),
+        ("Is it red rather than blue?", "It is red rather than blue.", "yes"),
+        ("Is it red?", "It is red rather than blue.", "yes"),
+    ],
+)
+def test_a_conclusion_a_claim_and_a_contrast(question, answer, gold):
+    for other in ("yes", "no"):
+        assert yes_no(answer, {"solution": other, "question": question}) == float(other == gold)
+
+
+@pytest.mark.parametrize(
     ("question", "answer"),
     [
         ("Is it red?", "It is sunny."),

@@ -163,6 +163,8 @@ def _named_boxes(text: str, kind: Kind) -> list[Written]:
     start = 0
     for name in _NAMED.finditer(text):
         role = NAMES[name[1].lower()]
+        if role in values and (values.keys() == {"x"} or {"x2", "y"} <= values.keys()):
+            role += "2"  # from x=10 to x=30, and y=20 to y=40
         if role in values:
             values = {}
         start = start if values else name.start()

@@ -156,14 +156,21 @@ def stated_quantity(
 def about(text: str, topic: frozenset[str]) -> str:
     """The parts of a text with a number that name most of what is asked for; "" if none does.
 
-    All of it where it ends in a number that is said of nothing by itself ("3 here, 2 there, in all 5").
+    A year that is asked for must be named where any part names it. All of the text where it ends in a number
+    that is said of nothing by itself ("3 here, 2 there, in all 5"); of a calculation only its end ("so 2 x 6
+    = 12 eggs").
     """
-    parts = NUMBERS.clause.findall(text)
-    names = [named_by(part) for part in parts]
-    best = max((len(named & topic) for named in names), default=0)
-    if not best or not names[-1]:
+    parts = [(part, named_by(part)) for part in NUMBERS.clause.findall(text)]
+    years = frozenset(filter(str.isdecimal, topic))
+    of_year = [(part, named) for part, named in parts if named & years]
+    shared = [(part, len(named & topic)) for part, named in of_year or parts]
+    best = max((number for _, number in shared), default=0)
+    last, named_last = parts[-1] if parts else ("", frozenset())
+    if not best or not named_last:
         return text * (best > 0)
-    return "\n".join(part for part, named in zip(parts, names, strict=True) if len(named & topic) == best)
+    if "=" in last and named_last & topic:
+        return last
+    return "\n".join(part for part, number in shared if number == best)
 
 
 def _are_guesses(values: list[float]) -> bool:

@@ -86,7 +86,11 @@ def _polarity(plain: str, topic: frozenset[str]) -> bool | None:
         return None
     if statements := _statements(plain, leading, topic):
         return last_statement(statements, plain, None)
-    return None if refused or STATEMENTS.unsure.search(plain) else _described(plain, topic)
+    if refused or STATEMENTS.unsure.search(plain):
+        return None
+    conclusions = [plain[start.end() :] for start in POLARITY.concluding.finditer(plain)]
+    described = (_described(text, topic) for text in (plain, *conclusions[-1:]))
+    return next((polarity for polarity in described if polarity is not None), None)
 
 
 def _contradicts_itself(plain: str, topic: frozenset[str]) -> bool:
@@ -107,9 +111,10 @@ def _statements(
         words = POLARITY.skipped.sub("", plain[label.end() :][:160], count=1)
         statements += [(*label.span(), polarity) for polarity in leading_polarity(words[:80])]
     for judged in POLARITY.judged.finditer(plain):
-        holds: bool | None = bool(judged[2] or judged[3]) is not bool(judged[1])
-        if claim := _THAT.match(plain, judged.end()):
-            of_claim = _described(claim[1], topic)
+        holds: bool | None = bool(judged[3] or judged[4]) is not bool(judged[2])
+        behind = _THAT.match(plain, judged.end())
+        if claim := behind[1] if behind else judged["claimed"]:
+            of_claim = _described(claim, topic)
             holds = of_claim if holds or of_claim is None else not of_claim
         statements.append((*judged.span(), holds))
     asides: list[Statement[bool | None]] = [
@@ -122,6 +127,10 @@ def _statements(
 def _described(plain: str, topic: frozenset[str]) -> bool | None:
     """What a text without yes or no says: that there is something, or that something is not so."""
     names = named_by(plain)
+    if contrast := POLARITY.contrast.search(plain):
+        denied = named_by(contrast[1])
+        if denied and denied <= topic and named_by(plain[: contrast.start()]) - topic:
+            return False  # it shows a decrease rather than the increase that was asked for
     another = plain.isascii() and names - topic and topic - names  # the light is red, and not green
     plain, doubled = POLARITY.double.subn(" ", plain)
     polarities = {not any(match.groups()) for match in POLARITY.exists.finditer(plain)}

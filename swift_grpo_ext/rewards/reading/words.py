@@ -93,13 +93,17 @@ class PolarityWords(Tables):
 
     words: Meanings
     parts: Parts
-    judged: Phrase  # what is said of a claim: whether it is denied, and whether it is true
+    judged: (
+        Phrase  # what is said of a claim, which may be there: whether it is denied, and whether it is true
+    )
     skipped: Phrase  # between an announcement and the word
     exists: Phrase  # that there is something, or that there is not
     negated: Phrase
     lead: Phrase  # of a sentence, before what it states
     plain: Phrase  # one short sentence, as good a yes as its negation is a no
     double: Phrase  # a negation of a negation
+    contrast: Phrase  # what is not so, behind what is
+    concluding: Phrase  # the start of a sentence
     opinion: Phrase  # before the word
     joint: Phrase  # between the two words of a hedge
     no_thing: Phrase  # the word is part of something else

@@ -45,6 +45,7 @@ def boxes(text):
         "bbox = [1e1, 2e1, 1.1e2, 220]",
         '["10", "20", "110", "220"]',
         '{"bbox_2d": "10, 20, 110, 220"}',
+        "It spans from x=10 to x=110 and from y=20 to y=220.",
     ],
 )
 def test_ways_to_write_one_box(text):
