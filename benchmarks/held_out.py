@@ -237,8 +237,10 @@ def replayed(outcome: Outcome, folder: Path, patience: int) -> Outcome:
 def states_the_truth(outcome: Outcome, folder: Path) -> bool:
     """Whether the interval that a run states of its best checkpoint holds the highest true accuracy."""
     evaluations = read_evaluations(testing.newest_version(folder / f"{outcome.kind}{outcome.seed}"))
-    (best,) = (one for one in evaluations if one.step == outcome.best)
-    stated = best.interval("ext_choice")
+    history = HeldOutHistory(
+        "ext_choice", evaluations=[one for one in evaluations if one.step <= outcome.steps]
+    )
+    stated = history.best_interval
     highest = sum(outcome.truth[outcome.truly_best]) / len(outcome.truth[outcome.truly_best])
     return stated is not None and stated.low <= highest <= stated.high
 

@@ -300,10 +300,9 @@ class HeldOut:
         if best is None or not self._host.accelerator.is_main_process:
             return
         saved = self._host.state.best_model_checkpoint or "was not saved; --save_strategy steps"
-        metric = self._history.metric
         logger.info(
             f"swift-grpo-ext [held-out] best checkpoint: {saved} (step {best.step}, held-out "
-            f"{metric} {best.interval(metric)})"
+            f"{self._history.metric} {self._history.best_interval})"
         )
 
 

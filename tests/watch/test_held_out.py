@@ -2,6 +2,7 @@
 
 import math
 import random
+from statistics import fmean
 
 import pytest
 from scipy import stats
@@ -70,6 +71,26 @@ def test_other_rows_are_not_compared():
 def test_the_last_of_equal_ones_is_the_best():
     assert history(evaluation(10, 30), evaluation(20, 31), evaluation(30, 31)).best.step == 30
     assert history(evaluation(10, 31), evaluation(20, 31), evaluation(30, 30)).best.step == 20
+
+
+def test_the_interval_of_the_best_holds_although_it_was_chosen():
+    """Of runs that stay at 0.5 the best of ten evaluations is too good; by its own interval in one of four."""
+    draws = random.Random(0)
+    runs = [
+        HeldOutHistory(evaluations=[Evaluation(n, {"reward": tosses(draws, 100)}) for n in range(10)])
+        for _ in range(300)
+    ]
+    noise = 3 * math.sqrt(0.05 * 0.95 / len(runs))
+    assert share_that_holds(run.best.interval() for run in runs) < 0.85
+    assert share_that_holds(run.best_interval for run in runs) >= 0.95 - noise
+
+
+def tosses(draws, rows):
+    return tuple(float(draws.random() < 0.5) for _ in range(rows))
+
+
+def share_that_holds(intervals):
+    return fmean(interval.low <= 0.5 <= interval.high for interval in intervals)
 
 
 def test_a_step_that_is_done_again_replaces_its_evaluation():
