@@ -8,15 +8,15 @@ from pathlib import Path
 
 from swift_grpo_ext.settings import PREFIX
 
-# Of the environment what decides how many processes train, on which devices, on which images.
-_VARIABLES = (
-    "NPROC_PER_NODE",
-    "NNODES",
-    "NODE_RANK",
-    "CUDA_VISIBLE_DEVICES",
-    "MAX_PIXELS",
-    "VIDEO_MAX_PIXELS",
-)
+# Of the environment what decides how many processes train, on which devices, on which images and videos.
+_VARIABLES = """
+    NPROC_PER_NODE NNODES NODE_RANK CUDA_VISIBLE_DEVICES ASCEND_RT_VISIBLE_DEVICES PYTORCH_CUDA_ALLOC_CONF
+    PYTORCH_ALLOC_CONF USE_HF ROOT_IMAGE_DIR QWENVL_BBOX_FORMAT MAX_PIXELS MIN_PIXELS IMAGE_FACTOR INPUT_SIZE
+    IMAGE_MAX_TOKEN_NUM IMAGE_MIN_TOKEN_NUM SPATIAL_MERGE_SIZE MAX_NUM MAX_RATIO MAX_PARTITION MAX_SLICE_NUMS
+    FPS FPS_MAX_FRAMES FPS_MIN_FRAMES NFRAMES VIDEO_MAX_PIXELS VIDEO_MIN_PIXELS VIDEO_TOTAL_PIXELS
+    VIDEO_MAX_TOKEN_NUM VIDEO_MIN_TOKEN_NUM VIDEO_MAX_NUM VIDEO_SEGMENTS VIDEO_MAX_SLICE_NUMS
+    USE_AUDIO_IN_VIDEO ENABLE_AUDIO_OUTPUT
+    """
 _RESUMES = ("--resume_from_checkpoint", "--resume_only_model")
 
 
@@ -47,7 +47,7 @@ def how_to_resume(
         resume += ["--resume_only_model", "true"]
     if Path(script).parts[-3:] != ("swift", "cli", "rlhf.py"):
         return shlex.join(resume)
-    chosen = [name for name in variables if name in _VARIABLES or name.startswith(PREFIX)]
+    chosen = [name for name in variables if name in _VARIABLES.split() or name.startswith(PREFIX)]
     settings = [f"{name}={shlex.quote(variables[name])}" for name in sorted(chosen)]
     return " ".join([*settings, shlex.join(["swift", "rlhf", *_without_resume(arguments), *resume])])
 

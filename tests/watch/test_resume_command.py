@@ -67,6 +67,13 @@ def test_variables_of_the_launch_and_our_settings_come_first():
     assert "secret" not in how_to_resume(CHECKPOINT, words=[SCRIPT], environment=environment)
 
 
+@pytest.mark.parametrize(
+    "name", ["MIN_PIXELS", "IMAGE_MAX_TOKEN_NUM", "FPS_MAX_FRAMES", "NFRAMES", "MAX_NUM", "USE_HF"]
+)
+def test_what_shapes_images_and_videos_is_part_of_the_command(name):
+    assert words(environment={name: "4"})[:3] == [f"{name}=4", "swift", "rlhf"]
+
+
 def test_weights_alone_are_resumed_as_such():
     assert words(weights_only=True)[-2:] == ["--resume_only_model", "true"]
 
