@@ -27,7 +27,10 @@ class Claim:
     sizes: Sequence[Sequence[int]] | None = (
         None  # (width, height) of each image seen; None if it does not tell
     )
-    pictures: Sequence[int] = ()  # marks of the images in memory as the turn saw them, where it is checked
+    # Where the turn is checked: marks of the images in memory as it saw them, and what it was asked.
+    pictures: Sequence[int] = ()
+    messages: Sequence[Mapping[str, Any]] = ()
+    images: Sequence[Any] = ()
 
 
 @dataclass

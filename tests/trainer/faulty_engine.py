@@ -1,6 +1,6 @@
 """A plugin for the tests: the transformers engine of a run has the fault that ``ENGINE_FAULT`` names.
 
-Each stands for a fault of a rollout server, whose model, template or settings are not the trainer's.
+``FAULT@2`` is one of the second turn alone. Each stands for a fault of a rollout server, whose model, template or settings are not the trainer's.
 """
 
 import os
@@ -14,7 +14,7 @@ from swift.infer_engine import TransformersEngine
 from swift_grpo_ext.swap import swapped
 from swift_grpo_ext.trainer.engine.recorder import Recorder
 from swift_grpo_ext.trainer.engine.vision import videos_as_images
-from tests.trainer.faulty_requests import faulty_request, with_mixed_ids
+from tests.trainer.faulty_requests import faulty_request, turn_of, with_mixed_ids
 
 infer = TransformersEngine.infer
 of_row = Recorder.of_row
@@ -107,6 +107,9 @@ DRAWN = {
 
 def faulty(self, infer_requests, request_config=None, **kwargs):
     fault = os.environ.get("ENGINE_FAULT", "").removesuffix(", silent")
+    fault, _, turn = fault.partition("@")
+    if turn and infer_requests and turn_of(infer_requests[0]) != int(turn):
+        fault = ""
     if fault.startswith("rank "):
         fault = "temperature" if fault.endswith(os.environ["RANK"]) else ""
     if not fault:  # in this process from the first run that loaded it on

@@ -13,6 +13,11 @@ PICTURES = {
 }
 
 
+def turn_of(request):
+    """The turn that it asks for, from 1."""
+    return 1 + sum(turn["role"] == "assistant" for turn in request.messages)
+
+
 def faulty_request(request, fault):
     """A copy of a request with a fault, or without one."""
     request = deepcopy(request)
@@ -25,6 +30,13 @@ def faulty_request(request, fault):
     elif any(turn["role"] == "assistant" for turn in request.messages):
         in_later_turns(request, fault)
     return request
+
+
+def newest_changed(request, change):
+    """Let the newest image be another one, in memory."""
+    *before, newest = request.images
+    newest = newest if isinstance(newest, Image.Image) else Image.open(newest)
+    request.images = [*before, change(newest.convert("RGB"))]
 
 
 def with_mixed_ids(response, placeholder):
@@ -53,6 +65,10 @@ def in_later_turns(request, fault):
         for turn in request.messages[1:-1]:
             if turn["role"] == "user":
                 turn["content"] = turn["content"].replace("<image>", "")
+    elif fault == "another crop":
+        newest_changed(request, lambda crop: crop.transpose(Image.Transpose.FLIP_TOP_BOTTOM))
+    elif fault == "BGR crop":
+        newest_changed(request, PICTURES["channels"])
     elif fault == "image added":
         last["content"] = f"<image>{last['content']}"
         request.images = [*request.images, request.images[-1]]

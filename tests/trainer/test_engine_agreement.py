@@ -5,7 +5,14 @@ import math
 import pytest
 
 from swift_grpo_ext.trainer.engine import agreement
-from swift_grpo_ext.trainer.engine.agreement import Agreement, Distance, EngineFacts, distance, judge
+from swift_grpo_ext.trainer.engine.agreement import (
+    Agreement,
+    Distance,
+    EngineFacts,
+    TurnFigures,
+    distance,
+    judge,
+)
 from swift_grpo_ext.trainer.engine.prompts import grid_difference, prompt_difference
 
 ENGINE = EngineFacts("vLLM server", configured={"temperature": 0.9, "top_p": 1.0})
@@ -75,6 +82,34 @@ def test_a_distance_that_grows_slowly_is_not_called_stale_but_one_that_leaps_is(
     growing = [check(gap, gap, step) for step, gap in enumerate((0.01, 0.03, 0.045))]
     assert judge(check(0.06, 0.06, 3), growing, half).rule == agreement.NUMERICS
     assert judge(check(0.12, 0.12, 3), growing[:1], half).rule == agreement.WEIGHTS
+
+
+def figures(turn, gap, pictures, row="row 1"):
+    return TurnFigures(row, turn, 32, ", ".join(["56 x 56"] * pictures), apart(gap), "token 0")
+
+
+@pytest.mark.parametrize(
+    ("turns", "rule", "words"),
+    [
+        (
+            [figures(2, 0.3, 2), figures(1, 1e-5, 1)],
+            agreement.PIXELS,
+            "the image that it added is another one",
+        ),
+        ([figures(2, 0.3, 1), figures(1, 1e-5, 1)], agreement.WEIGHTS, "in the middle of a trajectory"),
+        ([figures(1, 0.3, 1), figures(2, 0.3, 2)], agreement.WEIGHTS, "they agreed at step 0"),
+        ([figures(1, 0.3, 1), figures(1, 1e-5, 1, "row 2")], agreement.WEIGHTS, "they agreed at step 0"),
+    ],
+)
+def test_turns_that_agree_say_what_it_is_not(turns, rule, words):
+    found = judge(check(0.2, 0.2, 1, turns=tuple(turns)), [check(1e-5, 1e-5)], ENGINE)
+    assert (found.rule, words in found.text) == (rule, True), found.text
+
+
+def test_what_explains_the_turns_that_are_apart_is_the_cause():
+    """Of three turns one is at another temperature: over all of them the trial explains nothing."""
+    now = check(0.1, 0.1, apart=apart(0.3), hypotheses={"temperature 0.5": apart(1e-3)})
+    assert "samples at temperature 0.5" in fault(now, [], ENGINE)
 
 
 def test_the_ranks_that_are_apart_are_named():

@@ -45,6 +45,11 @@ def run(model, digits, output, monkeypatch, fault="", **overrides):
         ("other checkpoint", FIRST, "another checkpoint"),
         ("never synced", {"beta": 0, **MOVES}, "they agreed at step 0, so the engine's weights are stale"),
         ("never synced", {"beta": 0.01, **MOVES}, "no weight sync has reached the engine"),
+        (
+            "never synced",
+            {"beta": 0, "num_iterations": 4, "max_steps": 5, **MOVES},
+            "they agreed at step 0, so the engine's weights are stale",
+        ),
         ("without adapters", {"tuner_type": "lora", **MOVES}, "the adapters were never applied"),
     ],
 )
@@ -52,6 +57,14 @@ def test_a_fault_is_named_within_two_steps(fault, overrides, words, tiny_qwen, d
     found = run(tiny_qwen, digits, tmp_path, monkeypatch, fault, **overrides)
     assert found, "nothing was said"
     assert words in found[0]["text"]
+
+
+def test_what_the_guard_forbids_is_forbidden_in_the_comparison(digits, tmp_path, monkeypatch):
+    """Of a derived family that is more than its config names: what its tokenizer calls media."""
+    model = testing.tiny_checkpoint("gemma3", tmp_path / "model")
+    assert run(model, digits, tmp_path / "run", monkeypatch, **FIRST, **testing.host_types(model)) == []
+    (ratio,) = (row["watch/engine_ratio"] for row in testing.read_logging(tmp_path / "run") if "loss" in row)
+    assert ratio < 1.0001
 
 
 def test_a_fault_whose_cause_takes_too_long_to_find_is_told(tiny_qwen, digits, tmp_path, monkeypatch):

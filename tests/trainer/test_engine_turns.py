@@ -63,6 +63,11 @@ def test_a_turn_that_is_cut_is_compared_up_to_the_cut():
     assert rewritten(cut) == []
 
 
+def test_a_prompt_longer_than_the_last_one_is_rewritten_too():
+    longer = Claim([1, *[5] * 20], [11, 12], [-1.0, -2.0])
+    assert rewritten([longer, TURNS[1]]) == [1]
+
+
 def test_a_turn_whose_history_is_rewritten_is_left_out():
     forgotten = [Claim([1, 5, 2], [11, 12], [-1.0, -2.0]), TURNS[1]]
     assert found(forgotten) == BOTH[2:]
@@ -199,6 +204,13 @@ def trained(tiny_qwen, digits, tmp_path, monkeypatch):
         (
             "ids mixed",
             "in turn 1 (messages 0 to 1, user): image 1 is one token in the engine and 4 in the trainer",
+        ),
+        ("temperature@2", "samples at temperature 0.3, the trainer at 0.9"),
+        ("another question@2", "in turn 2 (message 3, user): token"),
+        ("image lost@2", "in turn 2 the engine saw 1 of 2 images (row ("),
+        (
+            "system@2",
+            "the system prompt differs (--system, or a default of the template on one side), as turn 2 saw it",
         ),
     ],
 )

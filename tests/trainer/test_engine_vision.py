@@ -5,12 +5,16 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 from safetensors.torch import load_file, save_file
+from swift.rollout.multi_turn import multi_turns
 
 from swift_grpo_ext import testing
-from swift_grpo_ext.trainer.engine.vision import OTHER_PICTURES
+from swift_grpo_ext.trainer.engine.agreement import OTHER_POSITIONS
+from swift_grpo_ext.trainer.engine.vision import OTHER_PICTURES, POSITION_CHANGES
 from tests.conftest import built_once
+from tests.trainer.crops import Crops
 from tests.trainer.test_engine_check import FIRST, MOVES, run
 
 
@@ -58,6 +62,18 @@ class Noise:
             "engine-weights",
             "those of the vision tower that training started from",
         ),
+        (
+            "old tower",
+            {**MOVES, "beta": 0, "freeze_vit": False},
+            "engine-weights",
+            "or it keeps features of images over it (https://github.com/vllm-project/vllm/issues/44910)",
+        ),
+        (
+            "old tower",
+            {**MOVES, "freeze_vit": False, "tuner_type": "lora", "target_modules": "all-linear"},
+            "engine-weights",
+            "those of the vision tower that training started from",
+        ),
         pytest.param("", {"max_steps": 3}, "", "", marks=pytest.mark.slow),
     ],
 )
@@ -72,6 +88,26 @@ def test_what_is_done_to_images_is_told_apart(
     assert found[0]["id"] == rule
     assert words in found[0]["text"]
     assert "row (" in found[0]["text"]
+
+
+@pytest.mark.parametrize(
+    ("fault", "words"),
+    [
+        ("BGR crop@2", "red and blue are swapped (BGR)"),
+        (
+            "another crop@2",
+            "the turns before turn 2 agree, so the weights are the same; the image that it added",
+        ),
+    ],
+)
+def test_an_image_of_a_tool_that_is_read_otherwise_is_told(fault, words, sharp_qwen, tmp_path, monkeypatch):
+    monkeypatch.setitem(multi_turns, "crops", Crops)
+    turns = {"multi_turn_scheduler": "crops", "max_turns": 3, "max_length": 1024}
+    found = run(sharp_qwen, Noise(tmp_path), tmp_path / "run", monkeypatch, fault, **turns, **FIRST)
+    assert found, "nothing was said"
+    assert found[0]["id"] == "engine-pixels"
+    assert words in found[0]["text"]
+    assert "of turn 2 (message 4, assistant) of row (" in found[0]["text"]
 
 
 def films(digits, folder):
@@ -128,3 +164,17 @@ def test_filters_and_channels_change_pictures():
     assert {made.shape for made in changed.values()} == {(84, 112, 3)}
     assert len({made.tobytes() for made in changed.values()}) == len(changed) == 3
     assert OTHER_PICTURES["filter nearest"](picture, None) is picture, "the final size is not known"
+
+
+def test_positions_are_changed_as_their_names_say():
+    positions = torch.tensor([[[0, 1, 1, 1, 2]], [[0, 1, 1, 2, 3]], [[0, 1, 2, 1, 3]]])
+    time, height, width = positions.tolist()
+    changed = [POSITION_CHANGES[name](positions).tolist() for name in OTHER_POSITIONS]
+    counted = [[0, 1, 2, 3, 4]]
+    assert changed == [
+        [time, time, time],
+        [counted, counted, counted],
+        [time, time, width],
+        [time, height, time],
+        [time, width, height],
+    ]

@@ -28,8 +28,13 @@ UNFILTERED = "unfiltered"
 NO_ADAPTERS = "without adapters"
 REFERENCE = "reference"
 TOWER = "reference's vision tower"
-ONE_PLACE = "images at one place"
-COUNTED = "positions counted"
+OTHER_POSITIONS = (
+    "drops the rows of height and width (another version of it)",
+    "counts through images as through text (another model class, or --hf_overrides)",
+    "drops the row of height",
+    "drops the row of width",
+    "swaps the rows of height and width",
+)
 CHANNELS = "channels swapped"
 NORMS = "videos normalised as images"
 FILTERS = "filter"  # such a hypothesis has the filter's name: ``filter nearest``
@@ -44,6 +49,8 @@ _UNCLEAR = 3.0
 _GROWN = 4.0  # ... or so many times what it was when it agreed: kernels do not come to differ all at once.
 _BETTER = 0.25  # another hypothesis must explain all but this share of the distance
 _RESTART = "restart server and run, and look at the server's log for the sync"
+_KEEPS = f"keeps features of images over it ({DEFECTS['F32'].reports[0]}); {DEFECTS['F32'].fix}"
+_KEPT = f"; or it {_KEEPS}"
 _MOSTLY = 0.5
 _WORST = 3  # turns that a report lists
 _LARGEST = 20.0  # nats: exp of more says no more
@@ -115,7 +122,7 @@ class TurnFigures:
 def begin_and_rest(
     engine: Sequence[Sequence[float]], trainer: Sequence[Sequence[float]]
 ) -> tuple[Distance, Distance]:
-    """How far log-probs of completions are apart: of the first `EARLY` tokens of each, and of the others."""
+    """How far log-probs of turns are apart: of the first `EARLY` tokens of each, and of the others."""
     pairs = list(zip(engine, trainer, strict=True))
     begin = total(distance(claimed[:EARLY], computed[:EARLY]) for claimed, computed in pairs)
     return begin, total(distance(claimed[EARLY:], computed[EARLY:]) for claimed, computed in pairs)
@@ -129,8 +136,9 @@ class Agreement:
     """
 
     step: int  # optimizer steps taken before it
-    begin: Distance = Distance()  # over the first `EARLY` tokens of each completion
+    begin: Distance = Distance()  # over the first `EARLY` tokens of each turn
     rest: Distance = Distance()  # over the others
+    apart: Distance = Distance()  # over the turns that are too far apart; those alone are explained
     hypotheses: Mapping[str, Distance] = field(default_factory=dict)
     engine_logp: float = 0.0  # mean log-prob of a token
     trainer_logp: float = 0.0
@@ -163,6 +171,7 @@ def over_ranks(checks: Sequence[Agreement]) -> Agreement:
         checks[0],
         begin=total(check.begin for check in checks),
         rest=total(check.rest for check in checks),
+        apart=total(check.apart for check in checks),
         turns=tuple(sorted(turns, key=attrgetter("distance.mean"), reverse=True)),
         **words,
         **means,
@@ -175,6 +184,7 @@ class EngineFacts:
 
     name: str
     half: bool = False  # weights or forwards in bf16 or fp16
+    trains_tower: bool = False  # the vision tower, so that features of images go stale
     lags: bool = False  # rollouts are one step behind on purpose (--async_generate), but for the first
     configured: Mapping[str, float] = field(default_factory=dict)  # `SETTINGS` of the trainer
 
@@ -199,8 +209,7 @@ def judge(now: Agreement, before: Sequence[Agreement], engine: EngineFacts) -> E
         figures = EngineRecord(gap.mean_ratio, gap.mean, gap.largest, worst=worst, turns=turns)
     if now.prompt:
         return replace(figures, rule=PROMPT, text=f"{name} got another prompt than the trainer: {now.prompt}")
-    rule = ""
-    cause = ""
+    rule = cause = hypothesis = ""
     if gap.mean_ratio > engine.limit:
         hypothesis = _likeliest(now)
         rule, cause = _explained(hypothesis, engine) if hypothesis else _unexplained(now, before, engine)
@@ -213,7 +222,8 @@ def judge(now: Agreement, before: Sequence[Agreement], engine: EngineFacts) -> E
         return replace(figures, note=_joined(_noise(now, disagree=False), now.history))
     size = f"mean |d| {gap.mean:.2g} nats, mean exp|d| {gap.mean_ratio:.3g}"
     where = now.first_gap or next((f"most in {turn}" for turn in now.turns), "")
-    words = _joined(cause, _noise(now, disagree=rule != SAMPLING), where)
+    noise = "" if hypothesis or rule == PIXELS else _noise(now, disagree=True)
+    words = _joined(cause, noise, where)
     text = f"{name} and trainer disagree on sampled tokens ({size}): {words}"
     return replace(figures, rule=rule, text=text)
 
@@ -225,7 +235,8 @@ def _joined(*parts: str) -> str:
 def _likeliest(now: Agreement) -> str:
     """The hypothesis that explains nearly all of the distance; empty if none does."""
     best = min(now.hypotheses, key=lambda name: now.hypotheses[name].mean, default="")
-    return best if best and now.hypotheses[best].mean <= _BETTER * now.all.mean else ""
+    gap = now.apart if now.apart.tokens else now.all
+    return best if best and now.hypotheses[best].mean <= _BETTER * gap.mean else ""
 
 
 def _unexplained(now: Agreement, before: Sequence[Agreement], engine: EngineFacts) -> tuple[str, str]:
@@ -246,14 +257,35 @@ def _unexplained(now: Agreement, before: Sequence[Agreement], engine: EngineFact
             "from the first token on, by more than two kernels usually do and less than other weights would "
             f"{usual}; quantised weights, or another type (--torch_dtype) on the server, look like this too"
         )
+    if found := _of_later_turns(now.turns, engine.limit):
+        return found
     if agreed:
         return WEIGHTS, (
             f"they agreed at step {agreed[-1].step}, so the engine's weights are stale: the weight sync does "
-            f"not reach it, or the server has been restarted; {_RESTART}"
+            f"not reach it, or the server has been restarted; {_RESTART}{_KEPT * engine.trains_tower}"
         )
     return WEIGHTS, (
         "the prompts are equal and the first tokens already differ, so its weights are others: another "
         "checkpoint on the server, quantised weights, or another type"
+    )
+
+
+def _of_later_turns(turns: Sequence[TurnFigures], limit: float) -> tuple[str, str] | None:
+    """Rule and cause where the turns before the first that is apart agree; None where there is none."""
+    apart = [turn for turn in turns if turn.distance.mean_ratio > limit]
+    first = min(apart, key=attrgetter("turn"), default=None)
+    before = [turn for turn in turns if first and turn.row == first.row and turn.turn < first.turn]
+    if not first or not before:
+        return None
+    agree = f"the turns before turn {first.turn} agree"
+    if max(len(turn.images) for turn in before) < len(first.images):
+        return PIXELS, (
+            f"{agree}, so the weights are the same; the image that it added is another one in the engine "
+            "(another crop, another order of images, or drawn otherwise)"
+        )
+    return WEIGHTS, (
+        f"{agree}: from there on the engine has other weights (a sync or a restart in the middle of a "
+        "trajectory), or other settings"
     )
 
 
@@ -280,14 +312,7 @@ _CAUSES = {
         "it is the model that training started from: no weight sync has reached the engine, or the server "
         f"has been restarted; {_RESTART}",
     ),
-    ONE_PLACE: (
-        POSITIONS,
-        f"{_M_ROPE} drops the rows of height and width, so boxes and points are off; another version of it",
-    ),
-    COUNTED: (
-        POSITIONS,
-        f"{_M_ROPE} counts through images as through text (another model class, or --hf_overrides)",
-    ),
+    **{name: (POSITIONS, f"{_M_ROPE} {name}, so boxes and points are off") for name in OTHER_POSITIONS},
     CHANNELS: (
         PIXELS,
         f"{_PIXELS} are in another order of colours there: red and blue are swapped (BGR)",
@@ -302,7 +327,7 @@ _CAUSES = {
     TOWER: (
         WEIGHTS,
         "its images are those of the vision tower that training started from: the sync leaves the tower out, "
-        f"or the engine keeps features of images over it ({DEFECTS['F32'].reports[0]}); {DEFECTS['F32'].fix}",
+        f"or the engine {_KEEPS}",
     ),
 }
 

@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from itertools import compress, islice, zip_longest
 from typing import TypeVar
@@ -10,7 +11,7 @@ from typing import TypeVar
 from accelerate.utils import gather_object
 
 from swift_grpo_ext.group.logps import Sampling
-from swift_grpo_ext.models.families import family_of
+from swift_grpo_ext.models.families import family_of, forbidden_token_ids
 from swift_grpo_ext.ms_swift.shared import RolloutInferRequest, RolloutOutput
 from swift_grpo_ext.swap import swapped
 from swift_grpo_ext.trainer.distributed import all_ranks_are_here, gathers_parameters
@@ -39,7 +40,7 @@ LATER_ROWS = 1
 PART = "engine check"
 CAUSES = "causes of the engine check"  # tried where a fault is found: dozens of times what a check takes
 CLAIMS = "claims of the engine"
-FIRST_STEPS = 3  # checked each, also after a start and a fault: a lost weight sync shows at the second
+FIRST_STEPS = 3  # rollouts checked each, also after a fault: a lost weight sync shows at the second
 
 
 @dataclass(frozen=True)
@@ -66,8 +67,9 @@ class EngineCheck:
         self._labels: dict[str | None, str] = {}  # what rows are called, before turns add images
         self._turns: defaultdict[str | None, list[Claim]] = defaultdict(list)  # by request, of this rollout
         self.rows = ROWS  # compared of each rank at the first steps
-        self._checked = -1
-        self._until = -1
+        self._checked = -1  # step of the newest check
+        self._next = 0  # step from which on one is due again
+        self._at_once = FIRST_STEPS  # rollouts that are checked first; a resumed run has a new engine
         self._say = once_of_run(host, "engine check: ")
         self.record: EngineRecord | None = None  # of the newest check
         self.history: list[Agreement] = []  # the checks so far, the same on every rank
@@ -84,21 +86,23 @@ class EngineCheck:
         return checked and self._engine().agrees(self.history[-1])
 
     def _due(self) -> bool:
-        """The next rollout is checked. From configuration and the step alone: the same on every rank."""
+        """The next rollout is checked. From configuration and earlier checks: the same on every rank."""
         step = self._host.state.global_step
         if not self._every or not self._host.model.training or step == self._checked:
             return False
-        if self._until < 0:  # a resumed run has a new engine
-            self._until = step + FIRST_STEPS
-        return bool(step < self._until or step % self._every == 0)
+        return bool(self._at_once or step >= self._next)
 
     def _engine(self) -> EngineFacts:
         host = self._host
         args = self._host.args
         sampling = self._sampling()
+        family = family_of(host.template.config)
+        base = base_model(host, host.model)
+        towers = map(base.get_submodule, family.vision_tower if family else ())
         return EngineFacts(
             f"vLLM {host.vllm_mode}" if args.use_vllm else "transformers' generate",
             half=bool(args.bf16 or args.fp16 or next(host.model.parameters()).dtype.itemsize == 2),
+            trains_tower=any(one.requires_grad for tower in towers for one in tower.parameters()),
             lags=bool(args.async_generate),
             configured={name: getattr(sampling, name) for name in SETTINGS},
         )
@@ -142,7 +146,12 @@ class EngineCheck:
             if self._recorder:
                 claims = [replace(claim, logps=self._recorder.of_row(row, len(outputs))) for claim in claims]
             if self._due():
-                claims[-1] = replace(claims[-1], pictures=marks_of(request.images))
+                claims[-1] = replace(
+                    claims[-1],
+                    pictures=marks_of(request.images),
+                    messages=deepcopy(request.messages),
+                    images=tuple(request.images),
+                )
             self._turns[name] += claims
 
     def note(self, samples: list[VisionSample], outputs: Sequence[RolloutOutput]) -> list[VisionSample]:
@@ -167,8 +176,11 @@ class EngineCheck:
         """Compare completions of all ranks, which come here together; None where none is due or possible."""
         if not self._due() or not self.guard.is_on(PART):
             return None
-        self._checked = self._host.state.global_step
-        choice = self._on_all_ranks(lambda: self._choose(samples))
+        step = self._checked = self._host.state.global_step
+        self._next = step - step % self._every + self._every
+        rows = self.rows if self._at_once else LATER_ROWS
+        self._at_once = max(0, self._at_once - 1)
+        choice = self._on_all_ranks(lambda: self._choose(samples, rows))
         if choice is None:
             return None
         of_ranks: list[Choice] = gather_object([replace(choice, samples=())])
@@ -186,11 +198,10 @@ class EngineCheck:
         garbage = sum(rank.garbage for rank in of_ranks) / sum(rank.completions for rank in of_ranks)
         return self._over_ranks(choice.samples[:rows], not why, garbage)
 
-    def _choose(self, samples: Sequence[VisionSample]) -> Choice:
+    def _choose(self, samples: Sequence[VisionSample], rows: int) -> Choice:
         claimed = [sample for sample in samples if sample.claims]
         with_logps = [sample for sample in claimed if any(claim.logps for claim in sample.claims)]
         claimed = with_logps or claimed
-        rows = self.rows if self._checked < self._until else LATER_ROWS
         chosen = claimed[:: max(1, len(claimed) // rows)][:rows]
         claims = [claim for sample in chosen for claim in sample.claims]
         return Choice(
@@ -213,14 +224,16 @@ class EngineCheck:
         self, samples: Sequence[VisionSample], scored: bool, garbage: float
     ) -> EngineRecord | None:
         """Every rank may have an engine of its own: those that differ are judged by themselves."""
-        comparison = self._on_all_ranks(lambda: Comparison(self._host, samples, self._sampling(), scored))
+        engine = self._engine()
+        comparison = self._on_all_ranks(
+            lambda: Comparison(self._host, samples, self._sampling(), engine, scored)
+        )
         if comparison is None:
             return None
         of_rank = self._on_all_ranks(comparison.as_configured)
         if of_rank is None:
             return None
         parts: list[Agreement] = gather_object([of_rank])
-        engine = self._engine()
         agreement = replace(over_ranks(parts), garbage=garbage)
         apart = [rank for rank, part in enumerate(parts) if part.all.mean_ratio > engine.limit]
         if apart:
@@ -241,7 +254,7 @@ class EngineCheck:
         self.history.append(agreement)
         was_faulty = self.record is not None and self.record.rule
         if record.rule and not was_faulty:
-            self._until = max(self._until, self._checked + 1 + FIRST_STEPS)
+            self._at_once = FIRST_STEPS
         self.record = record
         return record
 
@@ -264,8 +277,8 @@ class EngineCheck:
                 "likeliest, its default; --top_k <size of the vocabulary> is all"
             )
             top_k = used
-        family = family_of(self._host.template.config)
-        forbidden = tuple(family.forbidden_token_ids) if family else ()
+        template = self._host.template
+        forbidden = forbidden_token_ids(template.config, template.tokenizer)  # as the guard forbids them
         return Sampling(args.temperature, max(top_k, 0), args.top_p or 1.0, args.min_p or 0.0, forbidden)
 
 

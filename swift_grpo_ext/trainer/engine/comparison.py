@@ -4,7 +4,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from copy import copy
 from dataclasses import dataclass, replace
-from itertools import groupby
+from itertools import compress, groupby
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -18,7 +19,15 @@ from swift_grpo_ext.models.image_pipeline import picture_of
 from swift_grpo_ext.models.template import images_in
 from swift_grpo_ext.swap import swapped
 from swift_grpo_ext.trainer.engine import agreement
-from swift_grpo_ext.trainer.engine.agreement import Agreement, Distance, TurnFigures, begin_and_rest, distance
+from swift_grpo_ext.trainer.engine.agreement import (
+    Agreement,
+    Distance,
+    EngineFacts,
+    TurnFigures,
+    begin_and_rest,
+    distance,
+    total,
+)
 from swift_grpo_ext.trainer.engine.prompts import (
     changed_image,
     first_difference,
@@ -29,15 +38,16 @@ from swift_grpo_ext.trainer.engine.prompts import (
 from swift_grpo_ext.trainer.engine.turns import Place, longest_prompt, name_of, places, rewritten, turn_at
 from swift_grpo_ext.trainer.engine.vision import (
     OTHER_PICTURES,
-    OTHER_POSITIONS,
+    POSITION_CHANGES,
     PictureChange,
     positions_by,
     videos_as_images,
+    without_adapters,
 )
 from swift_grpo_ext.trainer.host import Host, base_model, unwrapped
 from swift_grpo_ext.trainer.inference import collated, looking
 from swift_grpo_ext.trainer.logging import PictureFolder
-from swift_grpo_ext.trainer.samples import Inputs, VisionSample
+from swift_grpo_ext.trainer.samples import Claim, Inputs, VisionSample
 
 Logits: TypeAlias = Float[Tensor, "places vocab"]
 PerPlace: TypeAlias = Float[Tensor, " places"]
@@ -70,9 +80,17 @@ class Comparison:
     Each completion is a batch by itself: pixels of two prompts need not fit into one.
     """
 
-    def __init__(self, host: Host, samples: Sequence[VisionSample], sampling: Sampling, scored: bool) -> None:
+    def __init__(
+        self,
+        host: Host,
+        samples: Sequence[VisionSample],
+        sampling: Sampling,
+        facts: EngineFacts,
+        scored: bool,
+    ) -> None:
         self._host = host
         self._sampling = sampling
+        self._limit = facts.limit
         self._is_scored = scored
         self._pictures = PictureFolder(Path(host.args.output_dir) / "watch/images")  # later turns hold theirs
         family = family_of(host.template.config)
@@ -82,9 +100,15 @@ class Comparison:
         self._template.model = host.template.model
         self._template.padding_free = False
         self._rows = list(map(self._row, samples))
+        self._turns = [
+            (row, list(places))
+            for row in self._rows
+            for _, places in groupby(row.places, key=attrgetter("turn"))
+        ]
         targets = [row.ids[place.at] for row in self._rows for place in row.places]
         self._targets = torch.tensor(targets, dtype=torch.long, device=host.accelerator.device)
         self._logits = torch.zeros(0, 1)
+        self._apart: list[bool] = []  # which turns are too far apart
 
     def _row(self, sample: VisionSample) -> _Row:
         inputs, batch = collated(self._host, [sample], self._template)
@@ -100,26 +124,39 @@ class Comparison:
         if self._is_scored:
             self._logits = self._logits_of(self._host.model, self._rows)
         values = self._scored(self._logits, self._sampling)
-        computed = [part.tolist() for part in values.split([len(row.places) for row in self._rows])]
-        claimed = [[place.logp for place in row.places] for row in self._rows]
+        computed = [part.tolist() for part in values.split([len(places) for _, places in self._turns])]
+        claimed = [[place.logp for place in places] for _, places in self._turns]
         begin, rest = begin_and_rest(claimed, computed)
         tokens = (begin + rest).tokens or 1.0
+        gaps = list(map(distance, claimed, computed))
+        self._apart = [gap.mean_ratio > self._limit for gap in gaps]
         return Agreement(
             self._host.state.global_step,
             begin,
             rest,
+            total(compress(gaps, self._apart)),
             engine_logp=sum(map(sum, claimed)) / tokens,
             trainer_logp=sum(map(sum, computed)) / tokens,
             prompt=next(filter(None, map(self._prompt, self._rows)), ""),
             history=next(filter(None, map(self._history, self._rows)), ""),
             first_gap=self._first_gap(computed),
-            turns=tuple(self._turns(computed)),
+            turns=tuple(map(self._figures, self._turns, computed, gaps)),
         )
 
     def otherwise(self) -> dict[str, Distance]:
-        """Distances to what it would compute were the engine set otherwise; the same names on every rank."""
-        claimed = [place.logp for row in self._rows for place in row.places]
-        return {name: distance(claimed, logps.tolist()) for name, logps in self._hypotheses()}
+        """Distances to what it would compute were the engine set otherwise; the same names on every rank.
+
+        They are over the turns that are apart. Where a name is tried twice the nearer one counts.
+        """
+        lengths = torch.tensor([len(places) for _, places in self._turns], dtype=torch.long)
+        apart = torch.tensor(self._apart, dtype=torch.bool).repeat_interleave(lengths)
+        logps = [place.logp for row in self._rows for place in row.places]
+        claimed = list(compress(logps, apart))
+        found: dict[str, Distance] = {}
+        for name, computed in self._hypotheses():
+            gap = distance(claimed, computed[apart].tolist())
+            found[name] = min(found.get(name, gap), gap, key=attrgetter("mean"))
+        return found
 
     def _hypotheses(self) -> Iterator[tuple[str, PerPlace]]:
         configured = self._sampling
@@ -166,12 +203,15 @@ class Comparison:
         policy = unwrapped(host.model)
         if hasattr(policy, "disable_adapter"):
             yield agreement.NO_ADAPTERS, host.model, policy.disable_adapter()
+            if family:
+                towers = map(base_model(host, host.model).get_submodule, family.vision_tower)
+                yield agreement.TOWER, host.model, without_adapters(towers)
         if host.ref_model is not None:
             yield agreement.REFERENCE, host.ref_model, nullcontext()
             if family:
                 yield agreement.TOWER, host.model, self._tower_of(host.ref_model, family.vision_tower)
         if host.is_multimodal:
-            for name, change in OTHER_POSITIONS.items():
+            for name, change in POSITION_CHANGES.items():
                 yield name, host.model, positions_by(change, base_model(host, host.model))
 
     @contextmanager
@@ -186,14 +226,22 @@ class Comparison:
 
     def _other_pixels(self) -> Iterator[tuple[str, list[_Row]]]:
         for name, change in OTHER_PICTURES.items():
-            yield name, [self._with_pictures(row, change) for row in self._rows]
+            yield name, [self._with_pictures(row, change, 0) for row in self._rows]
+            if self._host.args.multi_turn_scheduler:
+                yield name, [self._with_pictures(row, change, self._images_before(row)) for row in self._rows]
         processor = self._host.template.processor
         if getattr(processor, "video_processor", None):
             with videos_as_images(processor):
                 yield agreement.NORMS, [self._row(row.sample) for row in self._rows]
 
-    def _with_pictures(self, row: _Row, change: PictureChange) -> _Row:
-        """The row as it would be if its images were changed."""
+    def _images_before(self, row: _Row) -> int:
+        """How many images a row has had before its first turn that is apart."""
+        apart = (places[0].turn for of, places in compress(self._turns, self._apart) if of is row)
+        first = min(apart, default=1)
+        return len(row.sample.claims[first - 2].sizes or ()) if first > 1 else 0
+
+    def _with_pictures(self, row: _Row, change: PictureChange, first: int) -> _Row:
+        """The row as it would be if its images were changed, from one on."""
         processor = getattr(self._host.template.processor, "image_processor", None)
         side = getattr(processor, "patch_size", None)
         grids = row.inputs.get("image_grid_thw")
@@ -201,32 +249,63 @@ class Comparison:
         sizes: list[tuple[int, int] | None] = [None] * len(sample.images)
         if grids is not None and isinstance(side, int) and len(grids) == len(sizes):
             sizes = [(columns * side, rows * side) for _, rows, columns in grids.tolist()]
-        sample.images = list(map(change, map(picture_of, sample.images), sizes))
+        changed_images = list(map(change, map(picture_of, sample.images), sizes))
+        sample.images = [*sample.images[:first], *changed_images[first:]]
         changed = self._row(sample)
         return changed if len(changed.ids) == len(row.ids) else row
 
     def _prompt(self, row: _Row) -> str:
         """How the engine saw a row's prompts or images otherwise; empty if it did not."""
         sample = row.sample
-        ids = row.ids
         claims = sample.claims
-        decode = self._host.template.tokenizer.decode
-        seen = longest_prompt(claims)
-        where = ""
-        words = ""
-        if not sample.videos:
-            given = images_in(message for message in sample.messages if message["role"] != "assistant")
-            words = lost_image([claim.sizes for claim in claims], len(sample.images) + len(given))
-        if seen and not words:
-            words = prompt_difference(seen, ids, self._placeholders, decode)
-            if words and all(claim.prompt for claim in claims):
-                turn = turn_at(first_difference(seen, ids, self._placeholders), claims)
-                where = name_of(*turn, claims, sample.messages)
         grids = row.inputs.get("image_grid_thw")
-        if grids is not None and not words:
-            words = grid_difference(claims[-1].sizes or (), grids.tolist())
-        words = words or changed_image(claims)
-        return f"{where and f'in {where}: '}{words} ({sample.row_label})" if words else ""
+        words = (
+            self._lost_image(sample)
+            or self._difference(sample, claims, row.ids)
+            or next(filter(None, (self._asked_otherwise(sample, turn) for turn in rewritten(claims))), "")
+            or ("" if grids is None else grid_difference(claims[-1].sizes or (), grids.tolist()))
+            or changed_image(claims)
+        )
+        return f"{words} ({sample.row_label})" if words else ""
+
+    def _lost_image(self, sample: VisionSample) -> str:
+        claims = sample.claims
+        if sample.videos:
+            return ""
+        given = images_in(message for message in sample.messages if message["role"] != "assistant")
+        words = lost_image([claim.sizes for claim in claims], len(sample.images) + len(given))
+        for turn, claim in enumerate(claims, 1):
+            asked = len(claim.images) + len(images_in(claim.messages))
+            if claim.messages and len(claim.sizes or ()) not in (0, asked):
+                words = words or f"in turn {turn} the engine saw {len(claim.sizes or ())} of {asked} images"
+        return words
+
+    def _difference(self, sample: VisionSample, claims: Sequence[Claim], ids: Sequence[int]) -> str:
+        """How and where the prompt of a sample's first turns differs from the trainer's ids, in words."""
+        seen = longest_prompt(claims)
+        words = prompt_difference(seen, ids, self._placeholders, self._host.template.tokenizer.decode)
+        if not words or not all(claim.prompt for claim in claims):
+            return words
+        turn = turn_at(first_difference(seen, ids, self._placeholders), claims)
+        where = name_of(*turn, sample.claims, sample.messages)
+        return f"{where and f'in {where}: '}{words}"
+
+    def _asked_otherwise(self, sample: VisionSample, turn: int) -> str:
+        """How the engine saw a turn otherwise than it was asked, in words; empty if it did not."""
+        claim = sample.claims[turn - 1]
+        messages = [message for message in claim.messages if message.get("content") is not None]
+        if not messages:
+            return ""
+        if messages[-1]["role"] != "assistant":
+            messages.append({"role": "assistant", "content": "."})
+        asked = copy(sample)
+        asked.messages = messages
+        asked.images = [*claim.images]
+        asked.response_token_ids = []
+        asked.response_loss_mask = []
+        inputs, _ = collated(self._host, [asked], self._template)
+        words = self._difference(sample, sample.claims[:turn], inputs["input_ids"][0].tolist())
+        return words and f"{words}, as turn {turn} saw it"
 
     def _history(self, row: _Row) -> str:
         """That a scheduler changed what turns were sampled after, in words; empty if it did not."""
@@ -241,13 +320,12 @@ class Comparison:
 
     def _first_gap(self, computed: Sequence[Sequence[float]]) -> str:
         """The first token of a completion whose log-probs clearly differ, in words; empty without one."""
-        for row, logps in zip(self._rows, computed, strict=True):
-            sample = row.sample
-            for place, logp in zip(row.places, logps, strict=True):
+        for (row, sampled), logps in zip(self._turns, computed, strict=True):
+            for place, logp in zip(sampled, logps, strict=True):
                 if abs(place.logp - logp) > _GAP:
-                    where = name_of(place.turn, True, sample.claims, sample.messages)
+                    where = name_of(place.turn, True, row.sample.claims, row.sample.messages)
                     token = self._in_words(row.ids, place, logp)
-                    return f"they part at {token} of {where and f'{where} of '}{sample.row_label}"
+                    return f"they part at {token} of {where and f'{where} of '}{row.sample.row_label}"
         return ""
 
     def _in_words(self, ids: Sequence[int], place: Place, logp: float) -> str:
@@ -258,21 +336,21 @@ class Comparison:
             f"engine {place.logp:.3f}, trainer {logp:.3f})"
         )
 
-    def _turns(self, computed: Sequence[Sequence[float]]) -> Iterator[TurnFigures]:
-        for row, logps in zip(self._rows, computed, strict=True):
-            sample = row.sample
-            pairs = zip(row.places, logps, strict=True)
-            for turn, pairs_of_turn in groupby(pairs, key=lambda pair: pair[0].turn):
-                of_turn = list(pairs_of_turn)
-                claim = sample.claims[turn - 1]
-                worst, logp = max(of_turn, key=lambda pair: abs(pair[0].logp - pair[1]))
-                seen = sample.images if claim.sizes is None else sample.images[: len(claim.sizes)]
-                yield TurnFigures(
-                    row=sample.row_label,
-                    turn=turn,
-                    tokens=len(claim.tokens),
-                    images=", ".join(f"{width} x {height}" for width, height in claim.sizes or ()),
-                    distance=distance([place.logp for place, _ in of_turn], [logp for _, logp in of_turn]),
-                    worst=self._in_words(row.ids, worst, logp),
-                    image=(self._pictures.path_of(seen[-1]) or "") if seen else "",
-                )
+    def _figures(
+        self, compared: tuple[_Row, list[Place]], computed: Sequence[float], gap: Distance
+    ) -> TurnFigures:
+        row, sampled = compared
+        sample = row.sample
+        turn = sampled[0].turn
+        claim = sample.claims[turn - 1]
+        worst, logp = max(zip(sampled, computed, strict=True), key=lambda pair: abs(pair[0].logp - pair[1]))
+        seen = sample.images if claim.sizes is None else sample.images[: len(claim.sizes)]
+        return TurnFigures(
+            row=sample.row_label,
+            turn=turn,
+            tokens=len(claim.tokens),
+            images=", ".join(f"{width} x {height}" for width, height in claim.sizes or ()),
+            distance=gap,
+            worst=self._in_words(row.ids, worst, logp),
+            image=(self._pictures.path_of(seen[-1]) or "") if seen else "",
+        )

@@ -81,13 +81,8 @@ def longest_prompt(claims: Sequence[Claim]) -> Sequence[int]:
 def rewritten(claims: Sequence[Claim]) -> list[int]:
     """The turns (from 1) whose prompt the last prompt does not begin with: a scheduler changed it."""
     last = longest_prompt(claims)
-    return [
-        turn
-        for turn, claim in enumerate(claims, 1)
-        if claim.prompt
-        and len(claim.prompt) <= len(last)
-        and list(last[: len(claim.prompt)]) != list(claim.prompt)
-    ]
+    before = takewhile(lambda pair: pair[1].prompt is not last, enumerate(claims, 1))
+    return [turn for turn, claim in before if list(last[: len(claim.prompt)]) != list(claim.prompt)]
 
 
 def turn_at(place: int, claims: Sequence[Claim]) -> tuple[int, bool]:

@@ -1,25 +1,22 @@
 """What an engine may do with images otherwise, for the trainer to do the same and to compare."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from itertools import chain
 from typing import TypeAlias
 
 import torch
 from jaxtyping import Float, Int
+from peft.tuners.tuners_utils import BaseTunerLayer
 from PIL import Image
 from torch import Tensor, nn
 from transformers import ProcessorMixin
 
 from swift_grpo_ext.swap import swapped
-from swift_grpo_ext.trainer.engine.agreement import CHANNELS, COUNTED, FILTERS, ONE_PLACE
+from swift_grpo_ext.trainer.engine.agreement import CHANNELS, FILTERS, OTHER_POSITIONS
 
 Positions: TypeAlias = Int[Tensor, "rows batch seq"]
 """Rows of M-RoPE: time, height and width of each token."""
-
-
-def at_one_place(positions: Positions) -> Positions:
-    """Without height and width: all tokens of an image stand where its first one does."""
-    return positions[:1].expand_as(positions)
 
 
 def counted_through(positions: Positions) -> Positions:
@@ -27,10 +24,18 @@ def counted_through(positions: Positions) -> Positions:
     return torch.arange(positions.shape[-1], device=positions.device).expand_as(positions)
 
 
-OTHER_POSITIONS: Mapping[str, Callable[[Positions], Positions]] = {
-    ONE_PLACE: at_one_place,
-    COUNTED: counted_through,
-}
+def with_rows(*rows: int) -> Callable[[Positions], Positions]:
+    """Positions whose rows are those with these numbers."""
+    return lambda positions: positions[[*rows]]
+
+
+POSITION_CHANGES: Mapping[str, Callable[[Positions], Positions]] = dict(
+    zip(
+        OTHER_POSITIONS,
+        (with_rows(0, 0, 0), counted_through, with_rows(0, 0, 2), with_rows(0, 1, 0), with_rows(0, 2, 1)),
+        strict=True,
+    )
+)
 
 
 @contextmanager
@@ -43,7 +48,7 @@ def positions_by(change: Callable[[Positions], Positions], model: nn.Module) -> 
         def with_changed(
             states: Float[Tensor, "..."], position_ids: Int[Tensor, "..."], *args: object, **kwargs: object
         ) -> object:
-            has_rows = position_ids.ndim == 3 and len(position_ids) > 1
+            has_rows = position_ids.ndim == 3 and len(position_ids) == 3
             return forward(states, change(position_ids) if has_rows else position_ids, *args, **kwargs)
 
         return with_changed
@@ -80,6 +85,16 @@ OTHER_PICTURES: Mapping[str, PictureChange] = {
         for name in ("nearest", "bilinear", "lanczos")
     },
 }
+
+
+@contextmanager
+def without_adapters(towers: Iterable[nn.Module]) -> Iterator[None]:
+    """While this is open, LoRA does nothing in some modules."""
+    with ExitStack() as stack:
+        for layer in chain.from_iterable(tower.modules() for tower in towers):
+            if isinstance(layer, BaseTunerLayer):
+                stack.enter_context(swapped(layer, "_disable_adapters", True))
+        yield
 
 
 @contextmanager

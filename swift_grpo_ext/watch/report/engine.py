@@ -2,9 +2,12 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
 
 from swift_grpo_ext.watch.journal import read_events
 from swift_grpo_ext.watch.report.page_data import data_uri, thumbnail
@@ -36,6 +39,9 @@ class ComparedTurn:
         """The image as an address; None without one."""
         small = thumbnail(self.image) if self.image else None
         return None if small is None else data_uri(small)
+
+
+_TURN = TypeAdapter(ComparedTurn)
 
 
 @dataclass(frozen=True)
@@ -71,21 +77,8 @@ def _turns(note: Mapping[str, Any]) -> Iterator[ComparedTurn]:
     """The turns of a note; one of another form is left out."""
     turns = note.get("turns")
     for turn in turns if isinstance(turns, list) else ():
-        try:
-            yield ComparedTurn(
-                step=int(note["step"]),
-                row=str(turn["row"]),
-                turn=int(turn["turn"]),
-                tokens=int(turn["tokens"]),
-                compared=float(turn["compared"]),
-                images=str(turn["images"]),
-                image=str(turn["image"]),
-                mean=float(turn["mean"]),
-                ratio=float(turn["ratio"]),
-                worst=str(turn["worst"]),
-            )
-        except (KeyError, TypeError, ValueError):
-            continue
+        with suppress(ValidationError, TypeError):
+            yield _TURN.validate_python({"step": note.get("step"), **turn})
 
 
 def _by_turn(turn: ComparedTurn) -> _Key:
