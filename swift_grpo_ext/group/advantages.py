@@ -172,6 +172,8 @@ def reward_statistics(
     first = [groups.index(group) for group in sorted(set(groups))]  # row at which each is met
     group_kept = result.segments.count[first] > 0
     group_std = result.group_std[first][group_kept].float()
+    if len(first) == len(groups):  # an evaluation of one completion per prompt
+        group_std = torch.zeros(1)
     figures = {
         "reward_coverage": result.scored.float().mean(),
         "dropped_groups": 1 - group_kept.float().mean(),
@@ -179,9 +181,6 @@ def reward_statistics(
         "reward_std": _std(rewards) if scale == "batch" else group_std.mean(),
         "frac_reward_zero_std": torch.isclose(group_std, torch.zeros_like(group_std)).float().mean(),
     }
-    if len(first) == len(groups):  # an evaluation of one completion per prompt
-        figures["reward_std"] = _std(rewards) if scale == "batch" else torch.zeros(())
-        figures["frac_reward_zero_std"] = torch.ones(())
     for name, column in zip(names, rewards_per_func.T, strict=True):
         valid = column[column.isfinite()]
         figures[f"rewards/{name}/mean"] = valid.mean()

@@ -58,31 +58,29 @@ def sdpa(
     batches = layout.once(("families", device), lambda: Batches.of(layout.nodes, layout.families(), device))
     queries, keys, values = (batches.split(tensor, 2) for tensor in (query, key, value))
     continued = {node.parent for node in layout.nodes}
+    reach = layout.length if visibility.window is None else visibility.window - 1
     # Keys and values from the first node down to each that is continued, as far as those below it see them.
-    paths: dict[int, list[Float[Tensor, "1 kv_heads _ _"]]] = {-1: [key[:, :, :0], value[:, :, :0]]}
+    nothing = [tensor.detach()[:, :, :0] for tensor in (key, value)]
+    paths: dict[int, list[Float[Tensor, "1 kv_heads _ _"]]] = {-1: nothing}
     done = []
     for family, *own in zip(batches.numbers, queries, keys, values, strict=True):
         above = paths[layout.nodes[family[0]].parent]
         done.append(_attend_family(own, above, family, layout, scale, visibility))
         for row, number in enumerate(family):
             if number in continued:
-                ends = (row, layout.nodes[number].length, visibility.window)
-                paths[number] = [_path(path, part, *ends) for path, part in zip(above, own[1:], strict=True)]
+                begin = row * own[0].shape[3]
+                stop = begin + layout.nodes[number].length
+                ends = [part.flatten(2, 3)[:, :, begin:stop] for part in own[1:]]
+                paths[number] = [_path(*pair, reach) for pair in zip(above, ends, strict=True)]
     return batches.join(done, 2)
 
 
 def _path(
-    above: Float[Tensor, "1 kv_heads above dim"],
-    part: Float[Tensor, "1 kv_heads rows length dim"],
-    row: int,
-    length: int,
-    window: int | None,
+    above: Float[Tensor, "1 kv_heads above dim"], own: Float[Tensor, "1 kv_heads length dim"], reach: int
 ) -> Float[Tensor, "1 kv_heads path dim"]:
-    """Keys, or values, of a node behind those ``above`` it: it is so long, and this ``row`` of its family."""
-    begin = row * part.shape[3]
-    own = part.flatten(2, 3)[:, :, begin : begin + length]  # a view only where it is not all of it
+    """Keys, or values, of a node behind those above it: the last ones that a token below it sees."""
     path = torch.cat([above, own], 2)
-    return path if window is None else path[:, :, max(0, path.shape[2] - window + 1) :]
+    return path[:, :, max(0, path.shape[2] - reach) :]
 
 
 def _attend_family(
@@ -100,19 +98,15 @@ def _attend_family(
         for path, mine in zip(above, keys_values, strict=True)
     )
     seen = above[0].shape[2]
-    if visibility == CAUSAL and not seen:
-        out = _grouped_sdpa(query, keys, values, scale, None, causal=True)
-    elif visibility == CAUSAL and query.is_cuda and query.dtype != torch.float32:
+    mask: Tensor | None = None
+    if visibility == CAUSAL and seen and query.is_cuda and query.dtype != torch.float32:
         from torch.nn.attention.bias import causal_lower_right
 
         # reaches the flash kernel without a mask in memory
-        bias = causal_lower_right(query.shape[2], keys.shape[2])
-        grouped = query.shape[1] != keys.shape[1]
-        out = scaled_dot_product_attention(query, keys, values, bias, scale=scale, enable_gqa=grouped)
-    else:
+        mask = causal_lower_right(query.shape[2], keys.shape[2])
+    elif visibility != CAUSAL or seen:
         mask = family_mask(layout, family, seen, visibility, query.device)
-        out = _grouped_sdpa(query, keys, values, scale, mask)
-    return out.transpose(0, 1)[None]
+    return _grouped_sdpa(query, keys, values, scale, mask).transpose(0, 1)[None]
 
 
 def _grouped_sdpa(
@@ -121,18 +115,17 @@ def _grouped_sdpa(
     value: Float[Tensor, "rows kv_heads keys value_dim"],
     scale: float | None,
     mask: Bool[Tensor, "*_ queries keys"] | None,
-    causal: bool = False,
 ) -> Float[Tensor, "rows heads queries value_dim"]:
-    """SDPA with grouped key/value heads on whichever kernel takes them."""
+    """SDPA, causal without a mask, with grouped key/value heads on whichever kernel takes them."""
     grouped = query.shape[1] != key.shape[1]
-    if grouped and query.is_cuda and (mask is not None or query.dtype == torch.float32):
-        # With a mask, or in fp32, only the slow math kernel takes grouped heads on a GPU.
+    if grouped and query.is_cuda and (type(mask) is Tensor or query.dtype == torch.float32):
+        # With a mask in memory, or in fp32, only the slow math kernel takes grouped heads on a GPU.
         times = query.shape[1] // key.shape[1]
         key = key.repeat_interleave(times, 1)
         value = value.repeat_interleave(times, 1)
         grouped = False
     return scaled_dot_product_attention(
-        query, key, value, attn_mask=mask, is_causal=causal, scale=scale, enable_gqa=grouped
+        query, key, value, attn_mask=mask, is_causal=mask is None, scale=scale, enable_gqa=grouped
     )
 
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from jaxtyping import Float, Shaped
+from jaxtyping import Float, Int, Shaped
 from torch import Tensor, nn
 from transformers.modeling_outputs import CausalLMOutput
 
@@ -35,9 +35,8 @@ def pack_inputs(inputs: ModelInputs, pack: Pack, media: ModelInputs) -> dict[str
     """
     options = options_of(inputs)
     check_names(inputs, [*TOKEN_INPUTS, *ROW_INPUTS, *options, *media])
-    # ms-swift's GLM-4.5V hands over types of the image's tokens alone, which the model does not look at.
-    other = {name for name in TYPE_INPUTS if name in inputs and inputs[name].shape[-1] != pack.seq}
-    packed = {name: pack.gather(inputs[name]) for name in TOKEN_INPUTS if name in {*inputs} - other}
+    of_tokens = {name: inputs[name] for name in ("input_ids", "position_ids") if name in inputs}
+    packed = {name: pack.gather(values) for name, values in (of_tokens | token_types(inputs)).items()}
     if "position_ids" not in packed:  # the place of each token in its row, from the first that is not padding
         packed["position_ids"] = pack.gather(inputs["attention_mask"].long().cumsum(-1) - 1)
     return {
@@ -48,6 +47,15 @@ def pack_inputs(inputs: ModelInputs, pack: Pack, media: ModelInputs) -> dict[str
         "logits_to_keep": pack.predictor,
         "use_cache": False,
     }
+
+
+def token_types(inputs: ModelInputs) -> dict[str, Int[Tensor, "batch seq"]]:
+    """Inputs that say of each token what it is.
+
+    ms-swift's GLM-4.5V hands over types of the image's tokens alone, which the model does not look at.
+    """
+    given = {name: inputs[name] for name in TYPE_INPUTS if name in inputs}
+    return {name: types for name, types in given.items() if types.shape == inputs["input_ids"].shape}
 
 
 def options_of(inputs: ModelInputs) -> dict[str, str]:
@@ -76,16 +84,15 @@ def as_rows(inputs: ModelInputs, batch: int, keep: int) -> dict[str, Any]:
     starts = (places.flatten() == 0).nonzero()[:, 0]
     if len(starts) != batch:
         raise CannotPackError(f"{len(starts)} rows without padding for {batch} completions")
-    lengths = torch.cat([starts[1:], starts.new_tensor([total])]) - starts
-    width = max(int(lengths.max()), keep)
-    columns = torch.arange(width, device=starts.device) - (width - lengths[:, None])
-    present = columns >= 0
-    source = starts[:, None] + columns.clamp(min=0)
+    ends = torch.cat([starts[1:], starts.new_tensor([total])])
+    width = max(int((ends - starts).max()), keep)
+    source = ends[:, None] + torch.arange(-width, 0, device=starts.device)
+    present = source >= starts[:, None]
 
     rows = {name: value for name, value in inputs.items() if name not in PACKING_INPUTS}
     for name in set(TOKEN_INPUTS) & set(rows):
         if rows[name].ndim > 1 and rows[name].shape[-2:] == (1, total):
-            rows[name] = rows[name].squeeze(-2)[..., source] * present
+            rows[name] = rows[name].squeeze(-2)[..., source.clamp(min=0)] * present
     return {**rows, "attention_mask": present.long()}
 
 
@@ -127,10 +134,9 @@ def row_scores(
     **options: Any,
 ) -> Float[Tensor, "batch keep 2"]:
     """The scores of `packed_scores` through the ordinary batch; ``options`` as in `TokenQuery`."""
-    keep = completion_mask.shape[1]
-    slot = completion_mask.bool().flatten().nonzero()[:, 0]
-    query = TokenQuery(inputs["input_ids"][:, -keep:].flatten()[slot], **options)
-    with scores_for_logits(head, query, lambda hidden: hidden[:, -keep - 1 : -1].flatten(0, 1)[slot]):
+    losses = completion_mask.bool()
+    keep = losses.shape[1]
+    query = TokenQuery(inputs["input_ids"][:, -keep:][losses], **options)
+    with scores_for_logits(head, query, lambda hidden: hidden[:, -keep - 1 : -1][losses]):
         scores = model(**inputs).logits
-    rows = scores.new_zeros((completion_mask.numel(), 2)).index_copy(0, slot, scores)
-    return rows.unflatten(0, completion_mask.shape)
+    return scores.new_zeros(*losses.shape, 2).masked_scatter(losses[..., None], scores)

@@ -142,12 +142,10 @@ class PackLayout:
 
     def subtree_ends(self) -> Int[Tensor, " tokens"]:
         """One past the last token that each token is seen by: the end of all that its node leads to."""
-        ends = [node.stop for node in self.nodes]
-        for number in reversed(range(len(self.nodes))):
-            parent = self.nodes[number].parent
-            if parent >= 0:
-                ends[parent] = max(ends[parent], ends[number])
-        return torch.tensor(ends).repeat_interleave(torch.tensor([node.length for node in self.nodes]))
+        ends = torch.zeros(self.length, dtype=torch.long)
+        for node, path in zip(self.nodes, self.paths, strict=True):
+            ends[path] = node.stop  # of the nodes below one the last comes last
+        return ends
 
     def sequences(
         self, device: torch.device

@@ -12,12 +12,12 @@ from torch import Tensor
 from swift_grpo_ext.group.forward import (
     ROW_INPUTS,
     TOKEN_INPUTS,
-    TYPE_INPUTS,
     as_flat_row,
     as_rows,
     is_flat,
     options_of,
     pack_inputs,
+    token_types,
 )
 from swift_grpo_ext.group.layout import PackForm
 from swift_grpo_ext.group.media import MEDIA_INPUTS, Family, ModelInputs
@@ -191,10 +191,8 @@ def _packed(
     """The same with a pack of these rows, in which ``media`` (all, unless they are given) stand."""
     assert batch.form is not None
     # What the model reads decides which tokens see each other, not where its images are.
-    given = [batch.inputs[name] for name in TYPE_INPUTS if name in batch.inputs]
-    ids = batch.inputs["input_ids"]
-    types = next((each for each in given if each.shape == ids.shape), None)
-    pack = build_pack(rows, ids, completion_mask, batch.form, types)
+    types = next(iter(token_types(batch.inputs).values()), None)
+    pack = build_pack(rows, batch.inputs["input_ids"], completion_mask, batch.form, types)
     pack_inputs(batch.text_inputs(), pack, {})  # raises for an input that it does not know
     shown = (batch.media or {}) if media is None else media
     order = {name: images_in_order(images, pack) for name, images in shown.items()}
@@ -209,8 +207,6 @@ def images_in_order(images: Images, pack: Pack) -> list[int]:
     """
     places = images.places.flatten()[pack.source.cpu()]
     order, tokens = places[places >= 0].unique_consecutive(return_counts=True)
-    if any(
-        images.tokens[image] != count for image, count in zip(order.tolist(), tokens.tolist(), strict=True)
-    ):
+    if [images.tokens[image] for image in order.tolist()] != tokens.tolist():
         raise CannotPackError("an image reaches from a prompt into a completion, or beyond it")
     return order.tolist()

@@ -38,16 +38,15 @@ def install(decoder: nn.Module) -> None:
         module = sys.modules[type(layer).__module__]
         if module not in _wrapped:
             _wrapped.add(module)
-            setattr(module, CONVOLUTION, by_layout(getattr(module, CONVOLUTION), convolve))
-            setattr(module, DELTA_RULE, by_layout(getattr(module, DELTA_RULE), delta_rule))
+            for name, packed in ((CONVOLUTION, convolve), (DELTA_RULE, delta_rule)):
+                setattr(module, name, by_layout(getattr(module, name), packed))
 
 
 def unsupported(decoder: nn.Module) -> str:
     """Why the recurrent layers of a language model cannot take packs; empty if they can."""
     kinds = getattr(getattr(decoder, "config", None), "layer_types", None) or []
-    known = {id(layer) for layer in recurrent_layers(decoder)}
     for layer, kind in zip(getattr(decoder, "layers", []), kinds, strict=False):
-        if kind == "linear_attention" and not any(id(part) in known for part in layer.modules()):
+        if kind == "linear_attention" and next(recurrent_layers(layer), None) is None:
             return f"recurrent layers of {type(layer).__name__}, which are no gated delta nets that we know"
     return ""
 
@@ -123,13 +122,11 @@ def _columns(
     is shorter.
     """
     source = []
-    kept = []
-    column = before
+    own = []
     for node, path in zip(layout.nodes, layout.paths, strict=True):
         source.append(pad(path + 1, (before, 0))[-before - node.length :])
-        kept.append(torch.arange(column, column + node.length))
-        column += before + node.length
-    return torch.cat(source).to(device), torch.cat(kept).to(device)
+        own.append(torch.arange(before + node.length) >= before)
+    return torch.cat(source).to(device), torch.cat(own).nonzero()[:, 0].to(device)
 
 
 State = Float[Tensor, "runs heads key_dim value_dim"]

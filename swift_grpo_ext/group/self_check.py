@@ -33,12 +33,10 @@ def limits(
     both = mask.bool() & alone.isfinite() & paired.isfinite()
     if eps < 1e-6 or not both.any():
         return EXACT
-    one = alone.float()[both]
-    other = paired.float()[both]
-    spread = (one - other).abs()
-    rounding = eps * one.abs()
-    found = (max(spread.mean(), rounding.mean()), max(spread.max(), rounding.max()))
-    mean, largest = (factor * float(seen) for factor, seen in zip(_OF_SPREAD, found, strict=True))
+    spread = (alone.float() - paired.float()).abs()[both]
+    rounding = eps * alone.float().abs()[both]
+    mean = _OF_SPREAD[0] * max(float(spread.mean()), float(rounding.mean()))
+    largest = _OF_SPREAD[1] * max(float(spread.max()), float(rounding.max()))
     return max(mean, EXACT[0]), max(largest, EXACT[1])
 
 

@@ -63,6 +63,14 @@ class Pack:
         return rows.unflatten(0, (self.batch, self.seq))[:, -self.keep :]
 
 
+def token_keys(
+    input_ids: Int[Tensor, "batch seq"], *others: Int[Tensor, "*axes batch seq"] | None
+) -> Int[Tensor, "fields batch seq"]:
+    """What tells tokens of a batch apart, on the CPU: their ids and what is given of the others."""
+    given = [values for values in (input_ids, *others) if values is not None]
+    return torch.cat([values.cpu().long().reshape(-1, *input_ids.shape) for values in given])
+
+
 def read_rows(
     input_ids: Int[Tensor, "batch seq"],
     attention_mask: Shaped[Tensor, "batch seq"],
@@ -82,25 +90,23 @@ def read_rows(
     present = attention_mask.bool().cpu()
     losses = completion_mask.bool().cpu()
     seq = present.shape[1]
-    start = present.int().argmax(1)
-    last = seq - present.flip(1).int().argmax(1)
+    start, last = _ends(present)
     if bool((last - start != present.sum(1)).any()):
         raise CannotPackError("a row has padding between its tokens")
-    split = seq - losses.shape[1] + losses.int().argmax(1)
-    stop = seq - losses.flip(1).int().argmax(1)
+    split, stop = _ends(pad(losses, (seq - losses.shape[1], 0)))
     has_loss = losses.any(1)
     if bool((has_loss & ((split <= start) | (stop > last))).any()):
         raise CannotPackError("a row has no prompt before its completion")
 
-    fields = [input_ids.cpu()[None]]
-    if position_ids is not None:
-        fields.append(position_ids.cpu().reshape(-1, *input_ids.shape))
-    if images is not None:
-        fields.append(images[None])
-    keys = torch.cat(fields).long().flatten(1)
+    keys = token_keys(input_ids, position_ids, images).flatten(1)
     first = start + torch.arange(len(start)) * seq
     bounds = torch.stack([first, first + stop - start - 1, split - start], 1)[has_loss].tolist()
     return [Row(keys[:, begin:end], prompt, begin) for begin, end, prompt in bounds]
+
+
+def _ends(marks: Bool[Tensor, "batch seq"]) -> tuple[Int[Tensor, " batch"], Int[Tensor, " batch"]]:
+    """Of each row the first marked column, and one past the last."""
+    return marks.int().argmax(1), marks.shape[1] - marks.flip(1).int().argmax(1)
 
 
 def build_pack(

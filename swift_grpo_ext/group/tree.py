@@ -5,6 +5,7 @@ prefix of the next one's, and branches of a tree search share all turns up to th
 """
 
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -131,12 +132,9 @@ def _next_run(
 
 def _with_whole_prompts(rows: Sequence[Row], follows: Mapping[int, Hashable], at: int) -> dict[int, Hashable]:
     """What rows go on with; the prompt instead, where rows of one that is not over at ``at`` would part."""
-    forks: dict[bytes, set[Hashable]] = {}
-    for number, key in follows.items():
-        if rows[number].prompt > at:
-            forks.setdefault(rows[number].group, set()).add(key)
-    parting = {group for group, keys in forks.items() if len(keys) > 1}
-    return {n: rows[n].group if rows[n].group in parting else key for n, key in follows.items()}
+    ways = {(rows[number].group, key) for number, key in follows.items() if rows[number].prompt > at}
+    of_group = Counter(group for group, _ in ways)
+    return {n: rows[n].group if of_group[rows[n].group] > 1 else key for n, key in follows.items()}
 
 
 def by_key(keys: Mapping[int, Hashable]) -> list[list[int]]:

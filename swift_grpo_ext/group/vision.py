@@ -18,7 +18,7 @@ from torch.nn.functional import pad
 from transformers import PreTrainedModel
 
 from swift_grpo_ext.group.media import GRIDS_OF, Medium, ModelInputs
-from swift_grpo_ext.group.shared_prefix import CannotPackError, check_names
+from swift_grpo_ext.group.shared_prefix import CannotPackError, check_names, token_keys
 
 Key = tuple[int, ...]
 Pixels = Shaped[Tensor, "..."]
@@ -99,11 +99,12 @@ def assign(
     tokens = runs[inside].tolist()
     if name != "image_sizes" or len(tokens) != len(sizes):
         tokens = _proportional(weights, sum(tokens))
-    image_at = {end: image for image, end in enumerate(accumulate(tokens, initial=0))}
+    # Placeholders before each image, and before each row, and behind the last.
+    starts = [*accumulate(tokens, initial=0)]
     ends = [0, *placeholders.sum(1).cumsum(0).tolist()]
-    if not image_at.keys() >= set(ends):
+    if not {*starts} >= {*ends}:
         raise CannotPackError("the placeholder tokens of a row end inside an image")
-    rows = tuple(range(image_at[start], image_at[end]) for start, end in pairwise(ends))
+    rows = tuple(range(starts.index(start), starts.index(end)) for start, end in pairwise(ends))
     axis = _axis(name)
     keys = tuple(fingerprints(pixels.movedim(axis, 0), sizes, grid))
     parts = pixels.split(sizes, axis)
@@ -144,7 +145,7 @@ def _measured(pixels: Pixels, grid: Grid | None, name: str) -> tuple[list[int], 
 
 def _proportional(weights: Sequence[int], tokens: int) -> list[int]:
     shares = [divmod(weight * tokens, sum(weights)) for weight in weights]
-    if not tokens or any(rest for _, rest in shares):
+    if not tokens or not all(share and not rest for share, rest in shares):
         raise CannotPackError(f"{tokens} placeholder tokens do not fit {len(weights)} images")
     return [share for share, _ in shares]
 
@@ -178,17 +179,15 @@ def image_numbers(
     Two images have one number if all that lies between their first and last placeholders is equal, so that
     rows are parted before an image, and never inside it.
     """
-    ids = input_ids.cpu()
-    positions = ids if position_ids is None else position_ids.cpu()
-    numbers = torch.zeros_like(ids)
+    tokens = token_keys(input_ids, position_ids)
+    numbers = torch.zeros_like(tokens[0])
     known: dict[Hashable, int] = {}
     for medium, images in enumerate(media):
         of_images = [0]
         for key, own in zip(images.keys, (images.places >= 0).nonzero().split(images.tokens), strict=True):
             row, first = own[0].tolist()
-            inside = (..., row, slice(first, int(own[-1, 1]) + 1))
-            content = (tensor[inside].contiguous().numpy().tobytes() for tensor in (ids, positions))
-            of_images.append(known.setdefault((medium, key, *content), len(known) + 1))
+            content = tokens[:, row, first : int(own[-1, 1]) + 1].contiguous().numpy().tobytes()
+            of_images.append(known.setdefault((medium, key, content), len(known) + 1))
         numbers += torch.tensor(of_images)[images.places + 1]
     return numbers
 
@@ -235,9 +234,13 @@ class FeatureCache:
     limit: int  # most bytes to keep; what does not fit is computed again when it is needed again
     # By fingerprint, in the tower's own dtype, without gradient.
     features: dict[Key, Features] = field(default_factory=dict)
-    bytes: int = 0  # bytes that are kept
     calls: int = 0  # times that the tower ran
     images: int = 0  # images that it encoded
+
+    @property
+    def bytes(self) -> int:
+        """Bytes that are kept."""
+        return sum(part.nbytes for part in self.features.values())
 
     def missing(self, images: Images, wanted: Sequence[int]) -> list[int]:
         """The first of the ``wanted`` images with each fingerprint that has no features."""
@@ -258,10 +261,8 @@ class FeatureCache:
         for key, part in fresh.items():
             if self.bytes + part.nbytes <= self.limit:
                 self.features[key] = part
-                self.bytes += part.nbytes
         return fresh
 
     def clear(self) -> None:
         """Let go of all features."""
         self.features.clear()
-        self.bytes = 0

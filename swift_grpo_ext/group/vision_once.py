@@ -70,7 +70,11 @@ class VisionOnce:
             def tower(images: Images, which: Sequence[int]) -> Features:
                 pixels = images.pixels_of(which).to(given.device, given.dtype)
                 grids = grids_of(images, which, given.device, of_tower)
-                return self._note_form(encode(pixels, **{**options, **grids}))
+                found = encode(pixels, **{**options, **grids})
+                features = features_of(found)
+                # A view of no row would keep all of them in memory.
+                self._form = _in_form(found, features.new_empty(0, *features.shape[1:]))
+                return features
 
             known = self._encode_missing(tower, asked)
             parts = [known[images.keys[image]] for images, which in asked for image in which]
@@ -87,12 +91,6 @@ class VisionOnce:
                 fresh |= self.cache.encode(images, new, tower)
         return {**self.cache.features, **fresh}
 
-    def _note_form(self, found: Encoded) -> Features:
-        features = features_of(found)
-        # A view of no row would keep all of them in memory.
-        self._form = _in_form(found, features.new_empty(0, *features.shape[1:]))
-        return features
-
 
 def _asked_for(wanted: Wanted, args: Sequence[Any], kwargs: ModelInputs) -> Wanted:
     """The media of one call: all, where images and videos are encoded together, else the one of its grid."""
@@ -100,10 +98,10 @@ def _asked_for(wanted: Wanted, args: Sequence[Any], kwargs: ModelInputs) -> Want
     if len(wanted) < 2 or not grids or not isinstance(grids[0], Tensor):
         return wanted
     grid = grids[0].cpu()
-    of_one = [
-        one for one in wanted if any(torch.equal(own.cpu(), grid) for own in one[0].grid_of(one[1]).values())
-    ]
-    return of_one[:1] if of_one else wanted
+    for images, which in wanted:
+        if any(torch.equal(own.cpu(), grid) for own in images.grid_of(which).values()):
+            return [(images, which)]
+    return wanted
 
 
 def same_weights(one: nn.Module, other: nn.Module) -> bool:

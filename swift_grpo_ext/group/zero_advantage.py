@@ -43,10 +43,8 @@ def needed_tokens(
 
 def first_token(completion_mask: Shaped[Tensor, "batch keep"]) -> Bool[Tensor, "batch keep"]:
     """True at the first token of the first row that has one, and nowhere else."""
-    chosen = torch.zeros_like(completion_mask, dtype=torch.bool)
-    place = completion_mask.bool().flatten().int().argmax()
-    chosen.view(-1)[place] = completion_mask.bool().any()
-    return chosen
+    losses = completion_mask.bool()
+    return losses & (losses.flatten().cumsum(0) == 1).view_as(losses)
 
 
 def restored(
