@@ -109,9 +109,12 @@ def unsupported(text_config: PretrainedConfig) -> str:
     implementation = text_config._attn_implementation
     if implementation not in AttentionInterface():
         return f"attention implementation {implementation!r} is not in transformers' attention interface"
-    fields = ((name, getattr(text_config, name, None), more) for name, more in _UNSUPPORTED_FIELDS.items())
-    found = (f"{name} {value}{more}" for name, value, more in fields if value)
-    return _special_layers(text_config) or next(found, "")
+    if odd := _special_layers(text_config):
+        return odd
+    for name, more in _UNSUPPORTED_FIELDS.items():
+        if value := getattr(text_config, name, None):
+            return f"{name} {value}{more}"
+    return ""
 
 
 def _special_layers(text_config: PretrainedConfig) -> str:

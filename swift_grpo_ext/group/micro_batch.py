@@ -149,9 +149,10 @@ def narrowed(batch: MicroBatch, tokens: Bool[Tensor, "batch keep"]) -> MicroBatc
     if bool(tokens.any()):
         return _packed(batch, _rows_of(batch, tokens), tokens)
     # Something has to run, or this rank would call the model less often than the others.
-    attention_mask = batch.inputs["attention_mask"]
     losses = batch.completion_mask
-    token = first_token(losses if bool(losses.any()) else attention_mask[:, -losses.shape[1] :])
+    if not bool(losses.any()):
+        losses = batch.inputs["attention_mask"][:, -losses.shape[1] :]
+    token = first_token(losses)
     rows = [Row(row.keys[:, -1:], 1, row.start + row.tokens - 1) for row in _rows_of(batch, token)]
     return _packed(batch, rows, token, media={})
 
@@ -178,8 +179,14 @@ def _media_of(inputs: ModelInputs, family: Family | None) -> dict[str, Images] |
 
 def _rows_of(batch: MicroBatch, completion_mask: Shaped[Tensor, "batch keep"]) -> list[Row]:
     """Rows of a micro-batch that have a loss."""
-    ids, mask, places = (batch.inputs.get(name) for name in ("input_ids", "attention_mask", "position_ids"))
-    return read_rows(ids, mask, completion_mask, batch.images_at, places)
+    inputs = batch.inputs
+    return read_rows(
+        inputs["input_ids"],
+        inputs["attention_mask"],
+        completion_mask,
+        batch.images_at,
+        inputs.get("position_ids"),
+    )
 
 
 def _packed(

@@ -122,7 +122,8 @@ def find_distinct(inputs: ModelInputs, media: Sequence[Medium]) -> Distinct:
     chosen = torch.tensor(rows, device=ids.device)
     kept = {name: _of_rows(value, name, chosen, len(ids)) for name, value in inputs.items()}
     which = {name: images.of_rows(rows) for name, images in found.items()}
-    for name, images in found.items():
+    shared = found if len(rows) < len(ids) else {}  # else pixels are left where they are
+    for name, images in shared.items():
         kept |= {name: images.pixels_of(which[name]), **images.grid_of(which[name])}
     kept |= {name: pace[which[VIDEO_PIXELS]] for name, pace in paces.items()}
     wanted = [(images, which[name]) for name, images in found.items()]

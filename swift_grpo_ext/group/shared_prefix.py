@@ -64,7 +64,7 @@ class Pack:
 
 
 def token_keys(
-    input_ids: Int[Tensor, "batch seq"], *others: Int[Tensor, "*axes batch seq"] | None
+    input_ids: Int[Tensor, "batch seq"], *others: Int[Tensor, "... batch seq"] | None
 ) -> Int[Tensor, "fields batch seq"]:
     """What tells tokens of a batch apart, on the CPU: their ids and what is given of the others."""
     given = [values for values in (input_ids, *others) if values is not None]

@@ -20,6 +20,12 @@ ROWS = {
         (PROMPT, ([8, 9, *[IMAGE] * 4, 10, 11], [1, 1, 0, 0, 0, 0, 1, 1])),
         (PROMPT, ([12, 13], [1, 1])),
     ],
+    "in turns that rows share": [
+        (PROMPT, ([8, 9, *[IMAGE] * 4, 10, 11, 17], [1, 1, 0, 0, 0, 0, 1, 1, 1])),
+        (PROMPT, ([8, 9, *[IMAGE] * 4, 10, 12, *[IMAGE] * 3, 13], [1, 1, 0, 0, 0, 0, 1, 1, 0, 0, 0, 1])),
+        (PROMPT, ([8, 9, *[IMAGE] * 4, 10, 12, 14, 15], [1, 1, 0, 0, 0, 0, 1, 1, 1, 1])),
+        (PROMPT, ([8, 16, 17], [1, 1, 1])),
+    ],
     "no image": [([5, 6, 7], [8, 9, 10]), ([5, 6, 7], [11])],
 }
 
@@ -51,7 +57,8 @@ def test_a_pack_has_the_log_probs_and_gradients_of_its_rows(model, case, backend
     stock = stock_logps(model, inputs, mask)
     rows = read_rows(inputs["input_ids"], inputs["attention_mask"], mask)
     form = interface.pack_form(model.config.get_text_config(), backend, "all")
-    pack = build_pack(rows, inputs["input_ids"], mask, form, inputs["token_type_ids"])
+    pack = build_pack(rows, inputs["input_ids"], mask, form, inputs["token_type_ids"], worth=1)
+    assert max(node.level for node in pack.layout.nodes) >= (3 if case == "in turns that rows share" else 1)
     assert (pack.layout.blocks is not None) == (case != "no image")
     ours = packed_scores(model, model.lm_head, pack_inputs(inputs, pack, {}), pack, vocab_size=VOCAB)[..., 0]
     torch.testing.assert_close(ours, stock, atol=DOUBLE, rtol=0)

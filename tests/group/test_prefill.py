@@ -2,9 +2,10 @@ from contextlib import nullcontext
 
 import pytest
 import torch
+from transformers import DynamicCache
 
 from swift_grpo_ext.group.media import PIXELS, VIDEO_PIXELS, Medium
-from swift_grpo_ext.group.prefill import shared_prefill
+from swift_grpo_ext.group.prefill import find_distinct, shared_prefill
 from tests.group.models import FAMILIES, IDS, IMAGE, Picture, Qwen, batch_of
 from tests.group.test_decoders import build
 
@@ -148,3 +149,13 @@ def test_every_kind_of_cache_is_spread(name):
     handle.remove()
     assert torch.equal(found, expected)
     assert seen == [2, *[4] * 5]
+
+
+@pytest.mark.parametrize("speeds", [[], torch.tensor([])])
+def test_speeds_of_no_video_are_left_alone(speeds):
+    ids = torch.tensor([[5, 6, 7], [5, 6, 7], [5, 6, 8]])
+    inputs = {"input_ids": ids, "second_per_grid_ts": speeds, "past_key_values": DynamicCache()}
+    found = find_distinct(inputs, MEDIA)
+    assert found.row_of == [0, 0, 1]
+    assert found.inputs["input_ids"].tolist() == [[5, 6, 7], [5, 6, 8]]
+    assert found.inputs["second_per_grid_ts"] is speeds

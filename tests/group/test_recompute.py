@@ -24,7 +24,7 @@ def pack_of(length, batch, seq):
     """A pack of so many tokens of one prompt, in the place of ``batch`` rows of ``seq`` tokens."""
     layout = star_layout([(length, ())], PackForm("sdpa"))
     index, only = torch.tensor([3]), torch.tensor([0])
-    return Pack(layout, torch.arange(length), index, only, only, index, index, batch, seq, keep=1)
+    return Pack(layout, torch.arange(length), index, only, only, index, batch, seq, keep=1)
 
 
 class Calls(TorchDispatchMode):

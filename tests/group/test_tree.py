@@ -2,7 +2,7 @@
 
 import random
 from dataclasses import replace
-from itertools import combinations_with_replacement, pairwise
+from itertools import combinations_with_replacement, pairwise, takewhile
 
 import pytest
 import torch
@@ -138,6 +138,25 @@ def test_no_other_cut_of_sorted_rows_has_a_smaller_largest_pack(rows, parts):
     assert largest_pack(rows, [part.stop for part in found[:-1]]) == min(
         largest_pack(rows, cut) for cut in every
     )
+
+
+@given(lines(), st.integers(1, 9))
+@settings(max_examples=60)
+def test_no_other_cut_of_rows_in_any_order_is_better_by_what_neighbours_share(rows, parts):
+    """Also with more parts than rows; a row shares with the one before it what both begin with."""
+    ids = [row.keys[0].tolist() for row in rows]
+    common = [
+        len([*takewhile(lambda at: at[0] == at[1], zip(*pair, strict=False))]) for pair in pairwise(ids)
+    ]
+
+    def tokens(first, stop):
+        return sum(map(len, ids[first:stop])) - sum(common[first : stop - 1])
+
+    best = [0, *[float("inf")] * len(rows)]  # of the rows up to each, in the parts so far
+    for _ in range(parts):
+        stops = range(len(best))
+        best = [min(max(best[cut], tokens(cut, stop)) for cut in range(stop + 1)) for stop in stops]
+    assert max(tokens(part.start, part.stop) for part in even_parts(rows, parts)) == best[-1]
 
 
 def test_trajectories_stay_together_where_memory_runs_out():

@@ -49,6 +49,13 @@ def test_placeholders_that_end_inside_an_image_cannot_be_packed():
         assign(placed(5, 3), pixels, grid)
 
 
+def test_an_image_without_a_patch_cannot_be_packed():
+    positions = torch.full((2, 4, 2), -1)
+    positions[0] = 1
+    with pytest.raises(CannotPackError, match="do not fit 2 images"):
+        assign(placed(4), torch.randn(2, 4, 6), positions, "image_position_ids")
+
+
 def test_features_by_area_as_of_mistral():
     """Pixels are padded to one size; each row of patches is a run of its own."""
     sizes = torch.tensor([[56, 28], [28, 84]])
