@@ -5,7 +5,7 @@ Layouts that need a fix of ours to be right have it; test_faults.py shows them w
 
 import pytest
 
-from tests.megatron.comparing import RECURRENT, assert_equal_of_family
+from tests.megatron.comparing import RECURRENT, assert_equal
 from tests.megatron.table import BATCH_OF, CELLS, GATE, TEXT_ONLY
 
 
@@ -26,7 +26,7 @@ def _cell(name, batch):
 def test_cell(name, made, reference):
     run, wanted = made(f"stock, {name}"), CELLS[name]
     assert wanted.mode.items() <= run.mode.items()
-    assert_equal_of_family(run, reference(**wanted.reference), wanted.family)
+    assert_equal(run, reference(**wanted.reference))
     counts, layers = run.counts[0], run.mode["layers"]
     assert (counts.get("patches", 0) > 0) == (wanted.family not in TEXT_ONLY)
     packed = run.mode["padding_free"]

@@ -6,9 +6,11 @@ They are made up, or those of FOLDER/sampled.jsonl (see sampling.py). Writes FOL
 import json
 import sys
 from collections import defaultdict, deque
+from importlib import import_module
 from pathlib import Path
 
 import made_up
+from double import in_double
 from recording import Recording
 
 
@@ -79,11 +81,19 @@ def record_gradients(recording):
     Accelerator.clip_grad_norm_ = recorded_clip
 
 
+def recur_in_double():
+    """As the stand-in of flash-linear-attention does."""
+    for family in ("qwen3_5", "qwen3_5_moe"):
+        module = import_module(f"transformers.models.{family}.modeling_{family}")
+        module.torch_chunk_gated_delta_rule = in_double(module.torch_chunk_gated_delta_rule)
+
+
 def main():
     folder, *arguments = sys.argv[1:]
     from swift.pipelines.train.rlhf import rlhf_main
     from swift.rlhf_trainers.grpo_trainer import GRPOTrainer
 
+    recur_in_double()
     made_up.register_reward()
     made_up.use_small_vocabulary(arguments[arguments.index("--model") + 1])
     recording = Recording()

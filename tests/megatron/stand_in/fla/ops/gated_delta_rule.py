@@ -1,8 +1,7 @@
-"""Stands in for the gated delta rule: transformers' own function in PyTorch, row by row."""
-
-import inspect
+"""Stands in for the gated delta rule: transformers' own function in PyTorch, row by row, in double precision."""
 
 import torch
+from double import in_double
 
 
 def chunk_gated_delta_rule(
@@ -21,9 +20,7 @@ def chunk_gated_delta_rule(
     """Run the recurrence over each row of a pack, or of a batch; state is ``(row, head, key, value)``."""
     from transformers.models.qwen3_5.modeling_qwen3_5 import torch_chunk_gated_delta_rule
 
-    rule = inspect.unwrap(
-        torch_chunk_gated_delta_rule
-    )  # around it is a wrapper that looks for this very package
+    rule = in_double(torch_chunk_gated_delta_rule)
     if scale is not None:
         raise NotImplementedError("scale")
     if cu_seqlens is None:
