@@ -6,6 +6,7 @@ the order of calls; what both engines share is in `swift_grpo_ext.trainer`.
 
 import sys
 from types import ModuleType
+from typing import Any
 
 from swift_grpo_ext.versions import package_facts
 
@@ -22,17 +23,23 @@ def register() -> list[str]:
     if not all(fact.installed for fact in facts):
         return []  # nothing trains with Megatron here
     if problem := next((fact.problem for fact in facts if fact.problem), ""):
-        text = f"swift-grpo-ext: the part megatron is off: {problem}, the release that it was tested with"
-        print(text, file=sys.stderr, flush=True)
+        _off(f"{problem}, the release that it was tested with")
         return []
     register_post_import_hook(_take_the_place, HOST)
     register_post_import_hook(_join_ray, RAY)
     return ["grpo"]
 
 
-def _take_the_place(host: ModuleType) -> None:
-    from swift_grpo_ext.megatron.trainer import MegatronGRPOTrainer
+def _off(why: Any) -> None:
+    print(f"swift-grpo-ext: the part megatron is off: {why}", file=sys.stderr, flush=True)
 
+
+def _take_the_place(host: ModuleType) -> None:
+    try:
+        from swift_grpo_ext.megatron.trainer import MegatronGRPOTrainer
+    except ImportError as error:  # something that we change of ms-swift, mcore-bridge or Megatron is gone
+        _off(error)
+        return
     for place in (host, sys.modules[str(host.__package__)]):  # the package hands on what it has once found
         place.MegatronGRPOTrainer = MegatronGRPOTrainer  # type: ignore[attr-defined]
 

@@ -124,6 +124,6 @@ def join(pipeline: ModuleType) -> None:
         logger.warning(f"swift-grpo-ext: Ray's workers share no prompts: {error}")
         return
     # The pipeline that loads us holds the entry itself. Without a loss workers take their trainer's own.
-    entry.update(trainer=f"{Driver.__module__}.{Driver.__qualname__}", loss=None)
+    entry.update(trainer="swift_grpo_ext.megatron.ray_driver.Driver", loss=None)
     megatron_worker.MegatronWorker = Worker
     grpo_trainer.GRPOSample = VisionSample

@@ -79,3 +79,14 @@ def test_the_trainer_takes_the_place_of_ms_swifts_in_both_modules(monkeypatch):
     monkeypatch.setitem(sys.modules, "p", package)
     megatron._take_the_place(host)
     assert host.MegatronGRPOTrainer is package.MegatronGRPOTrainer is Ours
+
+
+def test_ms_swifts_trainer_stays_where_something_that_we_change_is_gone(monkeypatch, capsys):
+    host = ModuleType("swift.megatron.trainers.x")
+    host.MegatronGRPOTrainer = Stock
+    monkeypatch.setitem(sys.modules, "swift_grpo_ext.megatron.trainer", ModuleType("trainer"))
+    megatron._take_the_place(host)
+    assert host.MegatronGRPOTrainer is Stock
+    said = capsys.readouterr().err.strip()
+    assert said.startswith("swift-grpo-ext: the part megatron is off: cannot import name")
+    assert "\n" not in said
