@@ -43,7 +43,23 @@ def findings_of(run: Run) -> list[Finding]:
     """Everything that preflight finds in a run, worst first, each fault once."""
     places = dict.fromkeys(run.launch.not_followed)
     unread = [not_known_here(f"swift rlhf in {place}") for place in places]
-    return worst_first(_once([*table.judged(run), *unread]))
+    findings = table.judged(run)
+    said = {(finding.rule, finding.where) for finding in findings}
+    more = (finding for finding in _as_written(run) if (finding.rule, finding.where) not in said)
+    return worst_first(_once([*findings, *more, *unread]))
+
+
+def _as_written(run: Run) -> Iterator[Finding]:
+    """What holds of a command that ends with ``"$@"``, unless that takes another value: a warning.
+
+    A fault of an option that is not written may be one of what is not: it is left out.
+    """
+    for finding in table.judged(run.as_written) if run.arguments.open else ():
+        option = finding.where.partition(" ")[0]
+        is_written = not option.startswith("--") or option[2:] in run.arguments.given
+        if is_written and finding.severity is not Severity.NOTE:
+            what = f"{finding.what}, unless {' '.join(run.arguments.open)} says otherwise"
+            yield replace(finding, what=what, severity=Severity.WARNING)
 
 
 def _once(findings: Sequence[Finding]) -> list[Finding]:

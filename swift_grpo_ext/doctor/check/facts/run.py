@@ -67,7 +67,7 @@ class Run:
     @cached_property
     def as_written(self) -> "Run":
         """As if ``"$@"`` and the like were empty, to look at what is written itself: rows and rewards."""
-        return replace(self, arguments=self.arguments.as_written)
+        return replace(self, arguments=self.arguments.as_written) if self.arguments.open else self
 
     def dataset(self, name: str) -> tuple[Path | None, int | None]:
         """Path of ``path#100`` or ``path:subset``, if it is here, and the number of rows."""
@@ -261,7 +261,8 @@ class Run:
         Raises:
             NotKnownError: where they are is not known.
         """
-        return rows.read(self.as_written, self.row_limit)
+        written = self.as_written
+        return rows.read(self, self.row_limit) if written is self else written.data
 
     @cached_property
     def trials(self) -> rewards.Trials:
@@ -270,7 +271,8 @@ class Run:
         Raises:
             NotKnownError: which rewards there are, or where the rows are, is not known.
         """
-        return rewards.tried(self.as_written, self.data.training)
+        written = self.as_written
+        return rewards.tried(self, self.data.training) if written is self else written.trials
 
     @property
     def limits_pixels(self) -> bool:

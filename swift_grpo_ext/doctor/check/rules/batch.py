@@ -71,7 +71,7 @@ def _whole_groups(batch: int, run: Run) -> Iterator[Problem]:
         yield Problem(
             f"{run.ranks} ranks x {run.micro_batch} x {run.steps_per_generation} = "
             f"{batch} completions do not make whole groups of {group}{f', only of {valid}' if valid else ''}",
-            "--num_generations",
+            "--num_generations" if valid else "--per_device_train_batch_size",
             f"--num_generations {nearest_of(valid, group)}, or {more}" if valid else more,
         )
 
