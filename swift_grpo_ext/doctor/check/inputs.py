@@ -8,6 +8,7 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -183,28 +184,24 @@ def _of_model_kwargs(value: str | dict[str, Any] | None) -> dict[str, str]:
 def _with_config(
     words: list[Word], folders: tuple[Path, ...], launch: Launch
 ) -> tuple[list[Word], dict[str, str]]:
-    """The words with those of a configuration file in its place, and the variables that it sets."""
-    at = 0 if words and written(words[0]).endswith(CONFIG_SUFFIXES) else None
-    if "--config" in map(
-        written, words[:-1]
-    ):  # ms-swift does not take it so; its words are checked all the same
-        at = list(map(written, words)).index("--config") + 1
-    name = words[at] if at is not None else None
-    if at is None or not isinstance(name, str):
+    """The words with those of a configuration file in its place, and the variables that it sets.
+
+    ms-swift takes the file as its first word; behind --config, which it refuses, it is read all the same.
+    """
+    texts = list(map(written, words))
+    at = texts.index("--config") + 1 if "--config" in texts[:-1] else 0
+    name = words[at] if words else ""
+    if not isinstance(name, str) or not (at or name.endswith(CONFIG_SUFFIXES)):
         return words, {}
+    before, behind = words[:at], words[at + 1 :]
     here = [folder / name for folder in folders if (folder / name).is_file()]
     if not here and (not folders or launch.makes_files):
-        return [*words[:at], Unknown(name, many=True), *words[at + 1 :]], {}
+        return [*before, Unknown(name, many=True), *behind], {}
     table, environ = config_words(here[0] if here else Path(name).expanduser())
-    rest = words[at + 1 :]
-    given = {written(word).partition("=")[0].replace("-", "_") for word in rest}
-    inside = [
-        word
-        for flag, values in table.items()
-        if f"__{flag.replace('-', '_')}" not in given
-        for word in (f"--{flag}", *values)
-    ]
-    return [*words[:at], *inside, *rest], environ
+    given = {text.partition("=")[0].replace("-", "_") for text in texts[at + 1 :]}
+    options = {f"--{flag}": values for flag, values in table.items()}
+    inside = [[flag, *values] for flag, values in options.items() if flag.replace("-", "_") not in given]
+    return [*before, *chain(*inside), *behind], environ
 
 
 @lru_cache(maxsize=1)

@@ -26,9 +26,14 @@ RENAMED = {
 _DASHES = "-–—―−"  # the first, and those of word processors
 _QUOTES = "“”‘’"
 _LEFT_OUT = ("...", "…")  # of a command in a document
-_FIXES = (("expected", "{} VALUE"), ("invalid int", "{} 1"), ("invalid float", "{} 1.0"))
-_RATES = {"--learning_rate": "1e-5", "--lr": "1e-5", "--vit_lr": "1e-6", "--aligner_lr": "1e-5"}
-_USUAL = {**_RATES, "--beta": "0.04"}
+# Usual values of options that take a fraction.
+_USUAL = {
+    "--learning_rate": "1e-5",
+    "--lr": "1e-5",
+    "--vit_lr": "1e-6",
+    "--aligner_lr": "1e-5",
+    "--beta": "0.04",
+}
 
 
 Group = tuple[str, list[Word]]  # a flag and the words behind it
@@ -192,9 +197,9 @@ def _fix(message: str, name: str) -> str:
     if match := re.search(r"invalid choice: '?(.*?)'? \(choose from (.*)\)", message):
         choices = [choice.strip("' ") for choice in match[2].split(",")]
         return f"{name} {nearest(match[1], choices, NEAR) or choices[0]}"
-    if name in _USUAL and "invalid float" in message:
-        return f"{name} {_USUAL[name]}"
-    return next((fix.format(name) for sign, fix in _FIXES if sign in message), f"leave {name} out")
+    values = {"expected": "VALUE", "invalid int": "1", "invalid float": _USUAL.get(name, "1.0")}
+    fixes = (f"{name} {value}" for sign, value in values.items() if sign in message)
+    return next(fixes, f"leave {name} out")
 
 
 def _strange(words: Sequence[str], parser: argparse.ArgumentParser) -> Iterator[Problem]:
@@ -224,12 +229,11 @@ def _unknown(word: str, parser: argparse.ArgumentParser) -> Problem:
 
 def _repeated(groups: list[Group]) -> Iterator[tuple[str, tuple[str, ...]]]:
     """Options that are given more than once, with different values that are all known."""
-    values: dict[str, list[str | None]] = {}
+    values: dict[str, list[str]] = {}
     for flag, behind in groups:
         text = flag.partition("=")[2] or " ".join(map(written, behind))
         is_known = all(isinstance(word, str) for word in behind)
-        values.setdefault(_name(flag), []).append(text if is_known else None)
+        values.setdefault(_name(flag), []).append(text if is_known else "")
     for name, texts in values.items():
-        plain = [text for text in texts if text is not None]
-        if name and len(set(plain)) > 1 and len(plain) == len(texts):
-            yield name, tuple(plain)
+        if name and all(texts) and len(set(texts)) > 1:
+            yield name, tuple(texts)

@@ -8,7 +8,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from swift_grpo_ext.compat.registry import patches
 from swift_grpo_ext.doctor.check.unknown import PLUGIN, Unknown, Word
 from swift_grpo_ext.parts import PARTS
 
@@ -86,14 +85,6 @@ class Plugin:
             is_ours = name != "all.py" or Path(self.name).parent.name == "plugins"
             return _ALL if self.name == PLUGIN else _FILES.get(name, frozenset()) if is_ours else frozenset()
         return _FILES.get(name, _ALL) if "swift_grpo_ext" in self.text else frozenset()
-
-
-def applies(patch_id: str, versions: Mapping[str, str | None], environ: Mapping[str, str]) -> bool:
-    """Whether a patch will be put on: it is not turned off, and made for these releases."""
-    patch = patches().get(patch_id)
-    if patch is None or {f"compat.{patch_id}", f"compat.{patch.defect.id}"} & disabled(environ):
-        return False
-    return not patch.defect.absent_because({name: versions.get(name) for name in patch.defect.affected})
 
 
 def disabled(environ: Mapping[str, str]) -> set[str]:

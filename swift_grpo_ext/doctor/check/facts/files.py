@@ -1,7 +1,7 @@
 """Files that a launch names: DeepSpeed's, a configuration in place of arguments, and rows of data sets."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ def deepspeed(value: str, find: Callable[[str], Path | None], *, may_be_made: bo
     Raises:
         NotKnownError: it is a file that a program of the script may write.
     """
-    path: Path | None
+    path: Path | None = None
     if value in HOST_PRESETS:
         path = host_table.folder() / "config" / f"{value}.json"
     elif value.startswith(presets.PREFIX):
@@ -32,11 +32,11 @@ def deepspeed(value: str, find: Callable[[str], Path | None], *, may_be_made: bo
             path = Path(presets.resolve(value))
         except SwiftGrpoExtError as error:
             return f"{error.what} {error.fix}"
-    else:
-        path = find(value) if len(value) < 1024 and "{" not in value else None
-        if path is None and "{" not in value:
-            if may_be_made and value.endswith(".json"):
-                raise NotKnownError(f"{value}, which a program of the script may write")
+    elif "{" not in value:
+        path = find(value) if len(value) < 1024 else None
+        if path is None and may_be_made and value.endswith(".json"):
+            raise NotKnownError(f"{value}, which a program of the script may write")
+        if path is None:
             return f"{value} is neither a preset nor a file"
     try:
         config = json.loads(path.read_text(encoding="utf-8") if path else value)
@@ -78,20 +78,16 @@ def drawn(name: str) -> tuple[str, int | None]:
 
 
 def rows_of(path: Path) -> Iterator[tuple[int, Row | None]]:
-    """Rows with their line numbers; None for one that is no object."""
+    """Rows with their line numbers, or numbers in a list; None for one that is no object."""
     with path.open(encoding="utf-8", errors="replace") as file:
+        rows: Iterable[Any] = (_parsed(line) if line.strip() else ... for line in file)
         if path.suffix == ".json" and file.read(4096).lstrip().startswith("["):
-            if path.stat().st_size <= _MOST_BYTES:
-                many = _parsed(path.read_text(encoding="utf-8"))
-                rows = many if isinstance(many, list) else [None]
-                yield from (
-                    (n, row if isinstance(row, dict) else None) for n, row in enumerate(rows, start=1)
-                )
-            return
-        file.seek(0)
-        for number, line in enumerate(file, start=1):
-            if line.strip():
-                row = _parsed(line)
+            many = _parsed(path.read_text(encoding="utf-8")) if path.stat().st_size <= _MOST_BYTES else []
+            rows = many if isinstance(many, list) else [None]
+        else:
+            file.seek(0)
+        for number, row in enumerate(rows, start=1):
+            if row is not ...:  # an empty line
                 yield number, row if isinstance(row, dict) else None
 
 

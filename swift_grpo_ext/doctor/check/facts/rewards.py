@@ -194,8 +194,9 @@ def _arguments(run: Run) -> dict[str, object]:
     """What reward classes read from ``args``, with the defaults that the host fills in."""
     plain = (str, int, float, bool, list, type(None))
     own = run.arguments
-    given = ((name, value) for name, value in own.values.items() if own.is_known(name))
-    values: dict[str, object] = {name: value for name, value in given if isinstance(value, plain)}
+    values: dict[str, object] = {
+        name: value for name, value in own.values.items() if own.is_known(name) and isinstance(value, plain)
+    }
     for name in ("soft_max_length", "cosine_max_len"):
         if values.get(name) is None:
             values[name] = values.get("max_completion_length")

@@ -8,6 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from swift_grpo_ext.compat.registry import patches
 from swift_grpo_ext.doctor.check.facts import environment, files, rewards, rows
 from swift_grpo_ext.doctor.check.facts.arguments import Arguments, parse
 from swift_grpo_ext.doctor.check.facts.environment import Plugin
@@ -168,7 +169,10 @@ class Run:
 
     def is_patched(self, patch_id: str) -> bool:
         """Whether a patch of ours will be in place."""
-        return "compat" in self.parts and environment.applies(patch_id, self.versions, self.environ)
+        patch = patches().get(patch_id)
+        names = {f"compat.{patch_id}", f"compat.{patch.defect.id if patch else ''}"}
+        off = names & environment.disabled(self.environ)
+        return "compat" in self.parts and patch is not None and not off
 
     @cached_property
     def settings(self) -> Settings:

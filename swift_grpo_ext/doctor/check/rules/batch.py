@@ -54,9 +54,8 @@ def _generation_batch(run: Run) -> Iterator[Problem]:
         what = f"{size} is not divisible by {run.ranks} ranks x {run.micro_batch} = {step}"
         yield option("generation_batch_size", what, step * max(1, round(size / step)))
     elif size and steps and size != step * steps:
-        what = f"generation_batch_size {size} and steps_per_generation {steps} disagree: {step} x {steps} = "
-        fix = f"{size}, without --steps_per_generation"
-        yield option("generation_batch_size", f"{what}{step * steps}", fix)
+        what = f"it is not steps_per_generation {steps} x {step} = {step * steps}"
+        yield option("generation_batch_size", what, f"{size}, without --steps_per_generation")
     else:
         yield from _whole_groups(step * run.steps_per_generation, run)
 

@@ -91,13 +91,13 @@ fault(
 )
 def _image_tokens(run: Run) -> Iterator[Problem]:
     limit = run.arguments.max_length
-    if not limit or run.shape is None or run.shape.vision is None or run.shape.vision.tile:
+    vision = run.shape.vision if run.shape else None
+    if not limit or vision is None or vision.tile:
         return
     pixels = run.max_pixels if run.limits_pixels else USUAL_PIXELS
-    tokens = run.shape.vision.tokens(pixels)
+    tokens = vision.tokens(pixels)
     if tokens >= limit:
-        side = run.shape.vision.patch * run.shape.vision.merge
-        most = (limit - 256 if limit > 512 else limit // 2) * side**2
+        most = (limit - 256 if limit > 512 else limit // 2) * (vision.patch * vision.merge) ** 2
         what = f"an image of {pixels} pixels is {tokens} tokens, max_length is {limit}"
         yield variable("MAX_PIXELS", what, f"{most}, or --max_length {rounded_up(tokens + 256)}")
 

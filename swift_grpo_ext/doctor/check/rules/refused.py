@@ -3,7 +3,6 @@
 import json
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any
 
@@ -12,15 +11,8 @@ from swift_grpo_ext.doctor.check.host import table as host_table
 from swift_grpo_ext.errors import SwiftGrpoExtError
 from swift_grpo_ext.findings import Finding, NotKnownError, Problem, RuleTable, Severity, not_known_here
 
-Answers = dict[str, list[tuple[str, str]]]
-"""What the child says to one question: ``refused``."""
-
-
-@dataclass(frozen=True)
-class Answer:
-    """What ms-swift says to the arguments of the runs."""
-
-    refused: tuple[tuple[str, str], ...]  # (message, the argument that was looked at last)
+Pairs = Sequence[tuple[str, str]]
+"""What ms-swift refuses: messages, each with the argument that it is about or that was read last."""
 
 
 # Part of a message of ms-swift's -> what to do, where it is more than another value.
@@ -42,7 +34,7 @@ _CURES = {
     "load_best_model_at_end": "--save_steps a multiple of --eval_steps, both by the same strategy",
 }
 
-host_rules: RuleTable[Answer] = RuleTable()
+host_rules: RuleTable[Pairs] = RuleTable()
 
 
 @host_rules.rule(
@@ -84,8 +76,8 @@ host_rules: RuleTable[Answer] = RuleTable()
     ),
     cause="ms-swift's own checks of its arguments, before any model is loaded.",
 )
-def _refuses(answer: Answer) -> Iterator[Problem]:
-    for message, name in answer.refused:
+def _refuses(refused: Pairs) -> Iterator[Problem]:
+    for message, name in refused:
         usual = (
             f"another value of --{name}, or leave it out" if name else "see ms-swift's documentation of it"
         )
@@ -105,13 +97,12 @@ def refusals(runs: Sequence[Run], others: Sequence[Finding]) -> list[Finding]:
     return findings_of(answers, others)
 
 
-def findings_of(answers: Sequence[Answers], others: Sequence[Finding]) -> list[Finding]:
+def findings_of(answers: Sequence[dict[str, Pairs]], others: Sequence[Finding]) -> list[Finding]:
     """What the child's answers say, without what the others say of an argument."""
     errors = [finding.where for finding in others if finding.severity is Severity.ERROR]
     options = {where[2:].partition(" ")[0] for where in errors if where.startswith("--")}
     pairs = [(text, name) for answer in answers for text, name in answer["refused"]]
-    refused = tuple(dict.fromkeys(pair for pair in pairs if not _is_about(*pair, options)))
-    return host_rules.judged(Answer(refused))
+    return host_rules.judged(list(dict.fromkeys(pair for pair in pairs if not _is_about(*pair, options))))
 
 
 def _is_about(message: str, name: str, options: set[str]) -> bool:

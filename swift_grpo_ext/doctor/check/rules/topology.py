@@ -24,24 +24,21 @@ from swift_grpo_ext.findings import ERROR, WARNING, Problem
     ),
 )
 def _devices(run: Run) -> Iterator[Problem]:
-    visible = devices(run.environ)
-    text = run.environ.get("CUDA_VISIBLE_DEVICES", "").strip()
-    by_script = run.launch.commands and "CUDA_VISIBLE_DEVICES" in run.launch.names  # not by this machine
+    name = "CUDA_VISIBLE_DEVICES"
+    text = run.environ.get(name, "").strip()
+    by_script = run.launch.commands and name in run.launch.names  # not by this machine
     if by_script and text in ("", "-1") and not run.as_written.arguments.use_cpu:
-        yield variable("CUDA_VISIBLE_DEVICES", "no GPU is named, so none is seen", "0")
+        yield variable(name, "no GPU is named, so none is seen", "0")
         return
+    visible = devices(run.environ)
     if re.search(r"\d[\s;:]+\d", text) or len(set(visible)) < len(visible):
         what = f"{text} is not a list of different GPUs: CUDA stops reading at the fault"
-        yield variable("CUDA_VISIBLE_DEVICES", what, ",".join(dict.fromkeys(re.findall(r"[0-9]+", text))))
+        yield variable(name, what, ",".join(dict.fromkeys(re.findall(r"[0-9]+", text))))
         return
-    if not visible:
-        return
-    ranks = run.ranks_per_node
-    gpus = len(visible)
-    what = ""
-    if ranks > gpus:
-        what = f"{ranks} ranks for {gpus} visible GPUs"
-    elif gpus // ranks >= 2 and (run.arguments.use_vllm or run.arguments.deepspeed):
+    ranks = run.ranks_per_node if visible else 1
+    gpus = len(visible) or 1
+    what = f"{ranks} ranks for {gpus} visible GPUs" if ranks > gpus else ""
+    if gpus >= 2 * ranks and (run.arguments.use_vllm or run.arguments.deepspeed):
         what = f"{gpus} visible GPUs for {ranks} rank{'s' * (ranks > 1)} spread the model"
     if what:
         yield Problem(what, "NPROC_PER_NODE", f"NPROC_PER_NODE={gpus}")
