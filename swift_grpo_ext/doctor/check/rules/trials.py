@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 from swift_grpo_ext.doctor.check.facts import probing
@@ -67,31 +67,22 @@ def _column(run: Run) -> Iterator[Problem]:
     for own in run.trials.own:
         if own.gold and own.samples and not own.gold.scores:
             reason = own.gold.outcomes[0].reason
-            given = _own_columns(own.samples)
             what = f"{own.reward.name} scores no gold answer of {len(own.samples)} rows: {reason}"
             fix = f"a column {' or '.join(own.reward.gold)} that it can read"
-            if not set(given) & set(own.reward.gold):
-                fix = _renamed(given, own.reward.gold[0]) + fix
-            yield Problem(what, own.samples[0].where, f"{fix}; the columns are {', '.join(given) or 'none'}")
-    given = _own_columns(run.trials.samples)
+            yield Problem(what, own.samples[0].where, _with_columns(fix, own.samples, own.reward.gold))
     for trial in run.trials.others:
         if trial.lacks_column:
             what = f"it needs a column that the data lacks: {trial.last_line}"
-            wanted = re.findall(r"'(\w+)'", trial.last_line)
-            fix = "add the column"
-            if given and wanted:
-                fix = f"{_renamed(given, wanted[-1])}{fix}; the columns are {', '.join(given)}"
-            yield Problem(what, trial.name, fix)
+            wanted = re.findall(r"'(\w+)'", trial.last_line)[-1:]
+            yield Problem(what, trial.name, _with_columns("add the column", run.trials.samples, wanted))
 
 
-def _renamed(given: Sequence[str], wanted: str) -> str:
-    """How ms-swift is told that a column is the one that is wanted; empty if there is none."""
-    return f"--columns '{json.dumps({given[0]: wanted})}', or " if given else ""
-
-
-def _own_columns(samples: Iterable[Sample]) -> list[str]:
-    """Columns that rewards get beside those of every data set."""
-    return sorted({column for sample in samples for column in sample.columns} - set(probing.NOT_GOLD))
+def _with_columns(fix: str, samples: Sequence[Sample], wanted: Sequence[str]) -> str:
+    """A fix, with the columns that there are, and how ms-swift is told that one is the one that is wanted."""
+    given = sorted({column for sample in samples for column in sample.columns} - set(probing.NOT_GOLD))
+    if given and wanted and not set(given) & set(wanted):
+        fix = f"--columns '{json.dumps({given[0]: wanted[0]})}', or {fix}"
+    return f"{fix}; the columns are {', '.join(given) or 'none'}"
 
 
 @rule(
