@@ -12,7 +12,7 @@ from swift.rollout.multi_turn import multi_turns
 
 from swift_grpo_ext import testing
 from swift_grpo_ext.trainer.engine.agreement import OTHER_POSITIONS
-from swift_grpo_ext.trainer.engine.vision import OTHER_PICTURES, POSITION_CHANGES
+from swift_grpo_ext.trainer.engine.vision import OTHER_PICTURES, with_rows
 from tests.conftest import built_once
 from tests.trainer.crops import Crops
 from tests.trainer.test_engine_check import FIRST, MOVES, run
@@ -169,12 +169,12 @@ def test_filters_and_channels_change_pictures():
 def test_positions_are_changed_as_their_names_say():
     positions = torch.tensor([[[0, 1, 1, 1, 2]], [[0, 1, 1, 2, 3]], [[0, 1, 2, 1, 3]]])
     time, height, width = positions.tolist()
-    changed = [POSITION_CHANGES[name](positions).tolist() for name in OTHER_POSITIONS]
+    changed = [with_rows(rows, positions).tolist() for rows in OTHER_POSITIONS.values()]
     counted = [[0, 1, 2, 3, 4]]
     assert changed == [
         [time, time, time],
-        [counted, counted, counted],
         [time, time, width],
         [time, height, time],
         [time, width, height],
+        [counted, counted, counted],
     ]

@@ -28,13 +28,14 @@ UNFILTERED = "unfiltered"
 NO_ADAPTERS = "without adapters"
 REFERENCE = "reference"
 TOWER = "reference's vision tower"
-OTHER_POSITIONS = (
-    "drops the rows of height and width (another version of it)",
-    "counts through images as through text (another model class, or --hf_overrides)",
-    "drops the row of height",
-    "drops the row of width",
-    "swaps the rows of height and width",
-)
+OTHER_POSITIONS: Mapping[str, Sequence[int]] = {
+    "drops the rows of height and width (another version of it)": (0, 0, 0),
+    "drops the row of height": (0, 0, 2),
+    "drops the row of width": (0, 1, 0),
+    "swaps the rows of height and width": (0, 2, 1),
+    "counts through images as through text (another model class, or --hf_overrides)": (),
+}
+"""Such a hypothesis has the words of its cause; which rows of time, height and width are in their places."""
 CHANNELS = "channels swapped"
 NORMS = "videos normalised as images"
 FILTERS = "filter"  # such a hypothesis has the filter's name: ``filter nearest``

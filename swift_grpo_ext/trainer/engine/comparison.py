@@ -38,7 +38,6 @@ from swift_grpo_ext.trainer.engine.prompts import (
 from swift_grpo_ext.trainer.engine.turns import Place, longest_prompt, name_of, places, rewritten, turn_at
 from swift_grpo_ext.trainer.engine.vision import (
     OTHER_PICTURES,
-    POSITION_CHANGES,
     PictureChange,
     positions_by,
     videos_as_images,
@@ -211,8 +210,8 @@ class Comparison:
             if family:
                 yield agreement.TOWER, host.model, self._tower_of(host.ref_model, family.vision_tower)
         if host.is_multimodal:
-            for name, change in POSITION_CHANGES.items():
-                yield name, host.model, positions_by(change, base_model(host, host.model))
+            for name, rows in agreement.OTHER_POSITIONS.items():
+                yield name, host.model, positions_by(rows, base_model(host, host.model))
 
     @contextmanager
     def _tower_of(self, reference: nn.Module, names: Sequence[str]) -> Iterator[None]:
@@ -276,8 +275,8 @@ class Comparison:
         words = lost_image([claim.sizes for claim in claims], len(sample.images) + len(given))
         for turn, claim in enumerate(claims, 1):
             asked = len(claim.images) + len(images_in(claim.messages))
-            if claim.messages and len(claim.sizes or ()) not in (0, asked):
-                words = words or f"in turn {turn} the engine saw {len(claim.sizes or ())} of {asked} images"
+            if claim.messages and claim.sizes is not None and len(claim.sizes) != asked:
+                words = words or f"in turn {turn} the engine saw {len(claim.sizes)} of {asked} images"
         return words
 
     def _difference(self, sample: VisionSample, claims: Sequence[Claim], ids: Sequence[int]) -> str:

@@ -1,6 +1,6 @@
 """What an engine may do with images otherwise, for the trainer to do the same and to compare."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from itertools import chain
 from typing import TypeAlias
@@ -13,34 +13,21 @@ from torch import Tensor, nn
 from transformers import ProcessorMixin
 
 from swift_grpo_ext.swap import swapped
-from swift_grpo_ext.trainer.engine.agreement import CHANNELS, FILTERS, OTHER_POSITIONS
+from swift_grpo_ext.trainer.engine.agreement import CHANNELS, FILTERS
 
 Positions: TypeAlias = Int[Tensor, "rows batch seq"]
 """Rows of M-RoPE: time, height and width of each token."""
 
 
-def counted_through(positions: Positions) -> Positions:
-    """As of a model of text: each token stands one further than the one before it."""
-    return torch.arange(positions.shape[-1], device=positions.device).expand_as(positions)
-
-
-def with_rows(*rows: int) -> Callable[[Positions], Positions]:
-    """Positions whose rows are those with these numbers."""
-    return lambda positions: positions[[*rows]]
-
-
-POSITION_CHANGES: Mapping[str, Callable[[Positions], Positions]] = dict(
-    zip(
-        OTHER_POSITIONS,
-        (with_rows(0, 0, 0), counted_through, with_rows(0, 0, 2), with_rows(0, 1, 0), with_rows(0, 2, 1)),
-        strict=True,
-    )
-)
+def with_rows(rows: Sequence[int], positions: Positions) -> Positions:
+    """Positions with these rows; with none as of a model of text: each token stands one further."""
+    counted = torch.arange(positions.shape[-1], device=positions.device).expand_as(positions)
+    return positions[[*rows]] if rows else counted
 
 
 @contextmanager
-def positions_by(change: Callable[[Positions], Positions], model: nn.Module) -> Iterator[None]:
-    """While this is open, a model with M-RoPE computes with changed positions; others as always."""
+def positions_by(rows: Sequence[int], model: nn.Module) -> Iterator[None]:
+    """While this is open, a model with M-RoPE computes `with_rows`; others as always."""
 
     def changed(rotate: nn.Module) -> Callable[..., object]:
         forward = rotate.forward
@@ -49,7 +36,9 @@ def positions_by(change: Callable[[Positions], Positions], model: nn.Module) -> 
             states: Float[Tensor, "..."], position_ids: Int[Tensor, "..."], *args: object, **kwargs: object
         ) -> object:
             has_rows = position_ids.ndim == 3 and len(position_ids) == 3
-            return forward(states, change(position_ids) if has_rows else position_ids, *args, **kwargs)
+            return forward(
+                states, with_rows(rows, position_ids) if has_rows else position_ids, *args, **kwargs
+            )
 
         return with_changed
 

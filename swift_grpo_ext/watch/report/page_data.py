@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
+from swift_grpo_ext.watch.held_out import TOTAL
 from swift_grpo_ext.watch.metrics import REST
 from swift_grpo_ext.watch.phases import PHASES
 from swift_grpo_ext.watch.report.run import Group, Run, Sample
@@ -91,15 +92,17 @@ def charts(runs: Sequence[Run]) -> list[Chart]:
 
 
 def _held_out(runs: Sequence[Run]) -> Iterator[Line]:
-    """The mean over held-out rows in each run that was evaluated, with its interval."""
+    """The mean over held-out rows in each run that was evaluated, with its interval; of one each reward."""
     for number, run in enumerate(runs):
-        scores = {evaluation.step: evaluation.interval() for evaluation in run.held_out}
-        known = {step: score for step, score in scores.items() if score and math.isfinite(score.low)}
-        if known:
-            means = tuple(score.mean for score in known.values())
-            low = tuple(score.low for score in known.values())
-            high = tuple(score.high for score in known.values())
-            yield Line("", number, tuple(known), means, low, high)
+        names = list(dict.fromkeys(name for evaluation in run.held_out for name in evaluation.scores))
+        names = names if len(runs) == 1 and len(names) > 2 else [TOTAL]
+        for name in names:
+            scores = {evaluation.step: evaluation.interval(name) for evaluation in run.held_out}
+            known = {step: score for step, score in scores.items() if score and math.isfinite(score.low)}
+            if known:
+                label = "" if len(names) == 1 else "total" if name == TOTAL else name
+                bands = zip(*((score.mean, score.low, score.high) for score in known.values()), strict=True)
+                yield Line(label, number, tuple(known), *bands)
 
 
 def _lines(runs: Sequence[Run], name: str, label: str = "", edges: Sequence[str] = ()) -> Iterator[Line]:

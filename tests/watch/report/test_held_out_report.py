@@ -66,3 +66,18 @@ def test_the_held_out_curve_comes_first_with_its_interval(tmp_path):
     (line,) = first.lines
     assert line.steps == (10, 20)
     assert line.low[0] < line.values[0] == 0.25 < line.high[0]
+
+
+def test_each_reward_has_its_held_out_curve(tmp_path):
+    """A total that rises hides a reward that falls."""
+    run_with(tmp_path, [10])
+    (tmp_path / "held_out.jsonl").unlink()
+    for step, right, long in ((10, 30, 5), (20, 10, 40)):
+        scores = {"right": tuple(float(row < right) for row in range(40))}
+        scores |= {"long": tuple(float(row < long) for row in range(40))}
+        total = tuple(map(sum, zip(*scores.values(), strict=True)))
+        append(tmp_path, Evaluation(step, {"reward": total, **scores}, 1.0, "40 rows"))
+    run = read_run(tmp_path)
+    found = {line.label: line.values for line in charts([run])[0].lines}
+    assert found == {"total": (0.875, 1.25), "right": (0.75, 0.25), "long": (0.125, 1.0)}
+    assert [line.label for line in charts([run, run])[0].lines] == ["", ""]
