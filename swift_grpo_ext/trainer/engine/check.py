@@ -150,7 +150,7 @@ class EngineCheck:
                     claims[-1],
                     pictures=marks_of(request.images),
                     messages=deepcopy(request.messages),
-                    images=tuple(request.images),
+                    images=tuple(request.images or ()),
                 )
             self._turns[name] += claims
 
