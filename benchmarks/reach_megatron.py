@@ -20,6 +20,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from reach_rows import MegatronRow, megatron_rows
@@ -117,7 +119,11 @@ def measure_with_ray(chosen: Sequence[MegatronRow], folder: Path) -> list[dict[s
         for name, plugins in (("stock", {}), ("ours", {"external_plugins": plugin_file()})):
             order = order_of(row, folder / f"{number}-{name}", folder, plugins)
             given = (environment / "bin/python", order.model, order.rows, order.folder)
-            runs.append(train_with_ray(*given, **order.arguments))
+            typed = {  # a file of YAML has numbers where a command line has words
+                key: yaml.safe_load(value) if isinstance(value, str) else value
+                for key, value in order.arguments.items()
+            }
+            runs.append(train_with_ray(*given, **typed))
         found.append(result(row, *runs))
     return found
 
