@@ -13,7 +13,6 @@ from swift_grpo_ext.megatron.host import rows_of_evaluation_batch
 from swift_grpo_ext.megatron.scoring import ranks_in_order
 from swift_grpo_ext.settings import Settings
 from swift_grpo_ext.swap import swapped
-from swift_grpo_ext.trainer.distributed import agreed_max
 from swift_grpo_ext.trainer.held_out import HeldOut
 from swift_grpo_ext.trainer.held_out_rows import HeldOutRows
 from swift_grpo_ext.trainer.samples import Rewards
@@ -76,12 +75,6 @@ class MegatronHeldOut(HeldOut):
 
     def _log(self, figures: dict[str, float]) -> None:
         self.figures = figures
-
-    def _why_stop(self) -> str:
-        """The last rank alone has the training reward, which is one of the reasons."""
-        reason = super()._why_stop()
-        stops = agreed_max(int(bool(reason)), self._host.device)
-        return (reason or "the last rank says why") if stops else ""
 
     def _save_and_stop(self) -> None:
         self._host.args.train_iters = self._host.state.iteration

@@ -125,7 +125,7 @@ class MegatronGRPOTrainer(HostGRPOTrainer):
         """Log, with the figures of the monitors."""
         with self.watching.phase("log"):
             if prefix:
-                self.guard.run("held-out rewards", self.held_out.settle)
+                self.held_out.settle()
             logs.update(self.held_out.figures if prefix else self.watching.figures())
             # ms-swift puts means into this mapping, and reads them there to find the best checkpoint.
             super().on_log(logs, prefix)

@@ -352,7 +352,7 @@ class GRPOTrainer(HostGRPOTrainer):
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         """Log, with pictures and without NaN."""
-        self.guard.run("held-out rewards", self.held_out.settle)
+        self.held_out.settle()
         with self.logging.completed():
             super().log(logs, start_time)
         self.held_out.note_training(logs)

@@ -25,6 +25,7 @@ from swift_grpo_ext.ms_swift.hf import RepeatSampler
 from swift_grpo_ext.ms_swift.shared import RequestConfig, get_logger
 from swift_grpo_ext.settings import Settings
 from swift_grpo_ext.swap import swapped
+from swift_grpo_ext.trainer.distributed import agreed_max
 from swift_grpo_ext.trainer.held_out_rows import HeldOutRows
 from swift_grpo_ext.trainer.host import Host
 from swift_grpo_ext.trainer.samples import Rewards
@@ -163,9 +164,24 @@ class HeldOut:
             self._collected.append(rewards.detach().float().cpu())
 
     def settle(self) -> None:
-        """All batches are scored and ms-swift is about to log: judge, and hand the figures to its log."""
+        """All batches are scored and ms-swift is about to log: judge, and hand the figures to its log.
+
+        What follows, a last checkpoint and the end, is of all ranks: where one cannot judge, none does.
+        """
         if not self._collected or not self._evaluating:
             return
+        host = self._host
+        reason = host.guard.together("held-out rewards", self._judge)
+        # With Megatron the last rank alone has the training reward, and a resumed rank may lack the history.
+        if agreed_max(int(bool(reason)), host.accelerator.device):
+            logger.warning(
+                f"swift-grpo-ext [held-out] saving and stopping at step {host.state.global_step}: "
+                f"{reason or 'another rank says why'}"
+            )
+            self._save_and_stop()
+
+    def _judge(self) -> str:
+        """Keep an evaluation and tell of it; why the run should end, empty if it should go on."""
         evaluation = self._evaluation()
         before = self._history.newest
         self._history.add(evaluation)
@@ -175,15 +191,6 @@ class HeldOut:
         self._tell(evaluation, before)
         if self._host.accelerator.is_main_process:
             self._write(evaluation)
-        reason = self._why_stop()
-        if reason:
-            logger.warning(
-                f"swift-grpo-ext [held-out] saving and stopping at step {evaluation.step}: {reason}"
-            )
-            self._save_and_stop()
-
-    def _why_stop(self) -> str:
-        """Why the run should end, the same on all ranks; empty if it should go on."""
         return self._history.why_stop(self._settings.held_out_stop)
 
     def _save_and_stop(self) -> None:

@@ -18,7 +18,7 @@ from swift_grpo_ext.models.template import VisionTemplate
 from swift_grpo_ext.ms_swift.shared import GRPOBatch, callbacks_map
 from swift_grpo_ext.settings import current_settings, disabled
 from swift_grpo_ext.swap import swapped
-from swift_grpo_ext.trainer.distributed import all_ranks_are_here, gathers_parameters
+from swift_grpo_ext.trainer.distributed import agreed_max, all_ranks_are_here, gathers_parameters
 from swift_grpo_ext.trainer.host import Host, base_model
 from swift_grpo_ext.trainer.inference import collated, looking
 from swift_grpo_ext.trainer.samples import LossValue, PerToken, Rewards, VisionSample
@@ -42,36 +42,37 @@ class Monitors:
         self.tracer = Tracer(host)
 
     def among(self, callbacks: list[TrainerCallback], args: TrainingArguments) -> list[TrainerCallback]:
-        """The run's callbacks with ours among them."""
-        self._join(callbacks, args)
-        return callbacks
+        """The run's callbacks with ours among them; a rank that has none takes them from all.
 
-    @watches("monitors")
-    def _join(self, callbacks: list[TrainerCallback], args: TrainingArguments) -> None:
+        Ranks add up what they count at each step, and would wait for one that does not.
+        """
         kind = callbacks_map.get(CALLBACK)
         if kind is None:
-            return
-        given = (callback for callback in callbacks if isinstance(callback, kind))
-        self.watch = next(given, None) or kind(args, self._host)
-        if self.watch not in callbacks:
-            callbacks.append(self.watch)
+            return callbacks
+        given = [callback for callback in callbacks if isinstance(callback, kind)]
+        self.watch = self.guard.together("monitors", lambda: given[0] if given else kind(args, self._host))
+        others = [callback for callback in callbacks if callback not in given]
+        return [*others, self.watch] if self.watch else others
 
-    @watches("set-up of the monitors")
     def begin(self) -> None:
-        """The trainer is built. From now on the vision tower's time is a phase, whoever calls it."""
-        every = current_settings().kl_every
+        """The trainer is built."""
+        if self.watch:
+            self.watch.probe = self.guard.together("set-up of the monitors", self._set_up)
+
+    def _set_up(self) -> Probe | None:
+        """From now on the vision tower's time is a phase, whoever calls it; gives a probe with beta 0."""
+        assert self.watch
         host = self._host
-        if not self.watch:
-            return
         self.tracer.begin(self.watch.journal)
         self.watch.holders = self._holders
-        if every and host.beta == 0 and host.template.sequence_parallel_size == 1:
-            self.watch.probe = Probe(self._logps_of, every)
         base = base_model(host, host.model)
         family = family_of(base.config)
         for module in map(base.get_submodule, family.vision_tower if family else ()):
             module.register_forward_pre_hook(lambda *_: self._enter("vision"))
             module.register_forward_hook(lambda *_: self._leave("vision"), always_call=True)
+        every = current_settings().kl_every
+        off = not every or host.beta or host.template.sequence_parallel_size > 1
+        return None if off else Probe(self._logps_of, every)
 
     def _holders(self) -> dict[str, int]:
         """Bytes of main memory of what this package keeps."""
@@ -194,10 +195,12 @@ class Monitors:
             self.watch.rollout = self._rollout_facts(samples) or records.RolloutFacts()
         probe = self.watch.probe
         step = host.state.global_step
-        if probe and not host.dynamic_num_samples and probe.is_due(step):
+        if not probe or host.dynamic_num_samples:
+            return
+        # A resumed rank may have no state of it: its file is damaged, or there are more ranks now.
+        if agreed_max(int(probe.is_due(step)), host.accelerator.device):
             with self.phase("logps"):
-                chosen = samples[:: host.num_generations]
-                look = partial(probe.look, chosen, step)
+                look = partial(probe.look, samples[:: host.num_generations], step)
                 estimate = self.guard.together("movement probe", look, self._leaves_others)
             if estimate:
                 self.watch.tally.kl, self.watch.tally.kl_tokens = estimate
@@ -217,10 +220,10 @@ class Monitors:
             host.control.should_evaluate = False
 
     @watches("bill")
-    def _add_work(self, work: Counter[str] | None) -> None:
+    def _add_work(self, work: Counter[str]) -> None:
         if self.watch:
             self.watch.phases.rest_in("between")
-            self.watch.bill.work.update(work or {})
+            self.watch.bill.work.update(work)
 
     def _logps_of(self, sample: VisionSample) -> tuple[PerToken, Bool[Tensor, "batch keep"]]:
         """Log-probs of a completion under the policy, and the mask of its tokens."""

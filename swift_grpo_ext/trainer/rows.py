@@ -115,26 +115,27 @@ class Rows:
             yield
         except Exception:
             if not self._describes_template:
-                columns = ("messages", "images", *_OTHER_COLUMNS)
-                rows = {one.prompt_key: {name: getattr(one, name) for name in columns} for one in samples}
-                for problem in self._numbered(self._problems(rows), rows, dataset).values():
-                    logger.error(f"swift-grpo-ext: {problem.text} -> {_HOST_REPLACES}")
+                part = "names of rows that cannot be encoded"
+                self._host.guard.run(part, lambda: self._name_broken(samples, dataset))
             raise
+
+    def _name_broken(self, samples: Sequence[VisionSample], dataset: Dataset) -> None:
+        columns = ("messages", "images", *_OTHER_COLUMNS)
+        rows = {one.prompt_key: {name: getattr(one, name) for name in columns} for one in samples}
+        for problem in self._numbered(self._problems(rows), rows, dataset).values():
+            logger.error(f"swift-grpo-ext: {problem.text} -> {_HOST_REPLACES}")
 
     def number_prompts(self, samples: list[VisionSample]) -> list[VisionSample]:
         """Give each sample the id of its prompt, images included; ms-swift looks at messages alone.
 
         Ids go on from batch to batch: with dynamic sampling, groups of several are compared side by side.
         """
-        if not samples:
-            return samples
-        keys = [sample.prompt_key for sample in samples]
         ids: dict[str, str] = {}
-        for key in gather_object(keys):
+        for key in gather_object([sample.prompt_key for sample in samples]):
             ids.setdefault(key, f"prompt_{self._numbered_prompts + len(ids)}")
         self._numbered_prompts += len(ids)
-        for sample, key in zip(samples, keys, strict=True):
-            sample.prompt_id = ids[key]
+        for sample in samples:
+            sample.prompt_id = ids[sample.prompt_key]
             sample.request_id = f"chatcmpl-{uuid.uuid4().hex}"
         return samples
 

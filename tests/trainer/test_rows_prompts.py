@@ -7,6 +7,7 @@ import pytest
 from swift_grpo_ext.models.dataset_rows import instead_of, key_of_row, other_rows
 from swift_grpo_ext.trainer import rows
 from swift_grpo_ext.trainer.samples import VisionSample
+from swift_grpo_ext.watch.guard import Guard
 from swift_grpo_ext.watch.records import row_number
 from tests.models.contract_cases import picture
 from tests.trainer.runs import told
@@ -96,3 +97,21 @@ def test_what_takes_the_place_of_a_broken_row_of_a_stream_is_read_from_it(folder
     )
     assert [one["messages"] for one in held_too.values()] == [table[1]["messages"]]
     assert instead_of(bad, held, stream, lambda row: False, True) == {}
+
+
+def test_a_run_ends_with_its_own_error_where_the_broken_rows_cannot_be_named(folder, monkeypatch):
+    """ms-swift's own template raises: the rows behind it are looked for, and whatever happens then is no news."""
+    model = SimpleNamespace(training=True)
+    host = SimpleNamespace(template=SimpleNamespace(), model=model, train_dataset=[], guard=Guard())
+    checked = rows.Rows(host)
+
+    def lost(*args):
+        raise LookupError("the dataset is gone")
+
+    monkeypatch.setattr(checked, "_numbered", lost)
+    found = samples(row(folder, "good.png"))
+    with told() as messages, pytest.raises(OSError, match="the run's own"), checked.named_in_errors(found):
+        raise OSError("the run's own")
+    (line,) = messages
+    assert "names of rows that cannot be encoded turned off" in line
+    assert "LookupError: the dataset is gone" in line

@@ -24,6 +24,8 @@ from tests.trainer.runs import figures, told
 
 # Names that are handed to the guard itself, without a decorator.
 NAMED = {
+    "monitors",
+    "set-up of the monitors",
     "held-out rewards",
     "movement probe",
     "clock of encoding",
@@ -31,8 +33,8 @@ NAMED = {
     "compat.json",
     "gains.json",
 }
-# Without a tracker, an error, a signal and a reference model they have nothing to do.
-ELSEWHERE = {"pictures in swanlab", "events", "how to resume", "mean of kl"}
+# Without a tracker, an error, a signal, a reference model and held-out rows they have nothing to do.
+ELSEWHERE = {"pictures in swanlab", "events", "how to resume", "mean of kl", "held-out rewards"}
 # Without these others are not reached.
 FIRST = {"monitors", "set-up of the monitors", "start of the monitors"}
 RUN = {"beta": 0, "log_completions": True, "save_strategy": "steps", "save_steps": 1, "logging_steps": 1}

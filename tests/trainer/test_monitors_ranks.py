@@ -1,0 +1,76 @@
+"""What watches fails on one of two ranks: both go on, for neither waits for what the other does no more."""
+
+from pathlib import Path
+
+import pytest
+
+from swift_grpo_ext import testing
+from swift_grpo_ext.plugin_files import plugin_file
+from swift_grpo_ext.testing import newest_version
+from tests.forked import run_ranks
+from tests.trainer.runs import REWARD
+
+HERE = Path(__file__).parent
+RUN = {"beta": 0, "max_steps": 2, "reward_funcs": "even_characters"}
+EVALUATED = {"eval_strategy": "steps", "eval_steps": 1, "per_device_eval_batch_size": 2}
+SLOW = pytest.mark.slow
+
+
+def train(model, digits, output, variables, **options):
+    """The steps that two ranks logged, and what they said."""
+    arguments = testing.grpo_arguments(
+        model,
+        digits.train,
+        output,
+        **{**RUN, **options},
+        external_plugins=[HERE / "faulty_watching.py", REWARD, plugin_file()],
+    )
+    variables = {f"SWIFT_GRPO_EXT_{name}": value for name, value in variables.items()}
+    result = run_ranks("rlhf", arguments, env=variables, timeout=200)
+    return [row for row in testing.read_logging(output) if "grad_norm" in row], result.tail
+
+
+def struck(part, monkeypatch):
+    monkeypatch.setenv("STRUCK", part)
+
+
+@pytest.mark.two_ranks
+@pytest.mark.parametrize(
+    "part", ["monitors", pytest.param("all", marks=SLOW), pytest.param("set-up of the monitors", marks=SLOW)]
+)
+def test_both_ranks_go_on_where_one_cannot_watch(part, tiny_qwen, digits, tmp_path, monkeypatch):
+    struck(part, monkeypatch)
+    steps, said = train(tiny_qwen, digits, tmp_path, {"KL_EVERY": "1"})
+    assert len(steps) == 2
+    assert "monitors turned off, training is not affected: " in said
+    assert "ValueError: injected on rank 1" in said
+
+
+@SLOW
+@pytest.mark.two_ranks
+@pytest.mark.parametrize(("part", "steps"), [("held-out rewards", 2), ("", 1)], ids=["fails", "disagrees"])
+def test_no_rank_stops_alone(part, steps, tiny_qwen, digits, tmp_path, monkeypatch):
+    """Where the other cannot judge, neither does; where it judges otherwise, both stop."""
+    monkeypatch.setenv("FALL", "")
+    struck(part, monkeypatch)
+    evaluated = {**EVALUATED, "val_dataset": digits.test}
+    logged, said = train(tiny_qwen, digits, tmp_path, {"HELD_OUT_SHARE": "1"}, **evaluated)
+    assert len(logged) == steps
+    off = "held-out rewards turned off, training is not affected: rank 1: ValueError: injected"
+    assert (off in said) == bool(part)
+    assert ("saving and stopping at step 1: fallen" in said) == (not part)
+
+
+@SLOW
+@pytest.mark.two_ranks
+def test_a_rank_without_a_state_goes_on_with_the_others(tiny_qwen, digits, tmp_path):
+    """Its file is damaged, or the run goes on with more ranks, or with a folder of its own."""
+    saved = {"save_strategy": "steps", "save_steps": 2}
+    train(tiny_qwen, digits, tmp_path / "first", {}, **saved)
+    checkpoint = newest_version(tmp_path / "first") / "checkpoint-2"
+    (checkpoint / "swift_grpo_ext_watch_rank_1.json").unlink()
+    more = {**saved, "max_steps": 5, "resume_from_checkpoint": checkpoint}
+    steps, _ = train(tiny_qwen, digits, tmp_path / "second", {"KL_EVERY": "3"}, **more)
+    assert len(steps) == 3
+    assert all("watch/moved" in step for step in steps)
+    assert "watch/kl_to_start" in steps[-1]
