@@ -49,6 +49,8 @@ def cut_into_groups(args: GRPOConfig, settings: Settings) -> None:
         per_generation = args.generation_batch_size // (batch * world_size())
     before = BatchSizes(batch, accumulation, per_generation)
     after = grouped(before, args.num_generations, args.max_completion_length, settings.group_batch_tokens)
+    if after == before:
+        return
     _write(args, after)
     args.generation_batch_size = None  # which ms-swift refuses beside steps_per_generation
     depends = _depends(args)

@@ -9,7 +9,7 @@ from safetensors.torch import load_file
 from transformers import AutoConfig, PreTrainedConfig
 
 from swift_grpo_ext.group.batch_sizes import BatchSizes, cuts
-from swift_grpo_ext.settings import current_settings
+from swift_grpo_ext.settings import Settings, current_settings
 from swift_grpo_ext.trainer import group_cut
 from tests.trainer.runs import STOCK, told
 from tests.trainer.runs import figures_in_double as figures
@@ -186,3 +186,22 @@ def test_sizes_have_their_usual_name_whatever_a_family_calls_them(name, hidden):
 
 def test_sizes_that_no_config_names_are_not_known():
     assert group_cut.text_sizes_of(PreTrainedConfig()) is None
+
+
+@pytest.mark.parametrize(("batch", "lines"), [(6, 0), (2, 1)])
+def test_what_holds_whole_groups_is_left_as_it_is_without_a_word(batch, lines):
+    args = types.SimpleNamespace(
+        per_device_train_batch_size=batch,
+        gradient_accumulation_steps=6 // batch,
+        steps_per_generation=None,
+        generation_batch_size=None,
+        num_generations=3,
+        max_completion_length=8,
+        loss_type="grpo",
+        use_liger_kernel=False,
+        top_entropy_quantile=1.0,
+    )
+    with told() as messages:
+        group_cut.cut_into_groups(args, Settings(group_batch=True))
+    assert args.per_device_train_batch_size == (6 if lines == 0 else 3)
+    assert len(messages) == lines, messages
