@@ -133,7 +133,7 @@ class GRPOTrainer(HostGRPOTrainer):
         if not self.args.resume_only_model:
             require_whole(resume_from_checkpoint)
         with (
-            exit_status_of_saving(),
+            exit_status_of_saving(Path(self.args.output_dir)),
             ending_together(),
             self.monitors.watching(resume_from_checkpoint),
             closing(self.look_ahead),
@@ -166,7 +166,8 @@ class GRPOTrainer(HostGRPOTrainer):
     ) -> Float[Tensor, ""]:
         """One micro-batch; a generation batch comes before the first."""
         with self.monitors.phase("backward"):  # less the phases inside it
-            loss = self.passes.halves.step(super().training_step, model, inputs, *args, **kwargs)
+            step = partial(super().training_step, model, inputs, *args, **kwargs)
+            loss = self.passes.halves.step(step, model)
         self.passes.end_micro_batch()
         self.monitors.end_micro_batch()
         return loss

@@ -42,17 +42,16 @@ class Monitors:
         self.tracer = Tracer(host)
 
     def among(self, callbacks: list[TrainerCallback], args: TrainingArguments) -> list[TrainerCallback]:
-        """The run's callbacks with ours among them; a rank that has none takes them from all.
+        """The run's callbacks with ours among them, on all ranks or on none.
 
         Ranks add up what they count at each step, and would wait for one that does not.
         """
-        kind = callbacks_map.get(CALLBACK)
-        if kind is None:
-            return callbacks
-        given = [callback for callback in callbacks if isinstance(callback, kind)]
-        self.watch = self.guard.together("monitors", lambda: given[0] if given else kind(args, self._host))
-        others = [callback for callback in callbacks if callback not in given]
-        return [*others, self.watch] if self.watch else others
+        if kind := callbacks_map.get(CALLBACK):
+            given = (callback for callback in callbacks if isinstance(callback, kind))
+            self.watch = next(given, None) or self.guard.together("monitors", lambda: kind(args, self._host))
+            if self.watch and self.watch not in callbacks:
+                callbacks.append(self.watch)
+        return callbacks
 
     def begin(self) -> None:
         """The trainer is built."""

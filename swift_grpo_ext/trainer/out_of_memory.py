@@ -62,20 +62,13 @@ class Halves:
         alone = f"a smaller --max_completion_length or --max_pixels ({SWITCH} is at its smallest)"
         return fewer if tokens else alone
 
-    def step(
-        self,
-        step: Callable[..., LossValue],
-        model: nn.Module,
-        inputs: list[Row],
-        *args: Any,
-        **kwargs: Any,
-    ) -> LossValue:
+    def step(self, step: Callable[[], LossValue], model: nn.Module) -> LossValue:
         """Forward and backward of one micro-batch; only a run's first can be begun again."""
         host = self._host
         while not self._tried:
             before = host._step
             self._logged = {}
-            loss, error = self._first(step, model, inputs, *args, **kwargs)
+            loss, error = self._first(step, model)
             if not agreed_max(int(error is not None), host.accelerator.device):
                 self._tried = True
                 self._inputs = None
@@ -87,17 +80,12 @@ class Halves:
                 del values[self._logged.get(name, 0) :]
             self.halve(error)
         try:
-            return step(model, inputs, *args, **kwargs)
+            return step()
         except torch.OutOfMemoryError as error:
             self.give_up(error)
 
     def _first(
-        self,
-        step: Callable[..., LossValue],
-        model: nn.Module,
-        inputs: list[Row],
-        *args: Any,
-        **kwargs: Any,
+        self, step: Callable[[], LossValue], model: nn.Module
     ) -> tuple[LossValue | None, BaseException | None]:
         """The loss, or the error if no rank waits for what this one has not computed."""
         host = self._host
@@ -118,7 +106,7 @@ class Halves:
 
         try:
             with swapped(host, "_prepare_inputs", prepared), swapped(host, "compute_loss", noted):
-                return step(model, inputs, *args, **kwargs), None
+                return step(), None
         except torch.OutOfMemoryError as error:
             if not is_alone() and (not computed or getattr(model, "require_backward_grad_sync", True)):
                 self.give_up(error)

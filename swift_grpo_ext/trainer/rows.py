@@ -115,8 +115,9 @@ class Rows:
             yield
         except Exception:
             if not self._describes_template:
-                part = "names of rows that cannot be encoded"
-                self._host.guard.run(part, lambda: self._name_broken(samples, dataset))
+                self._host.guard.run(
+                    "names of rows that cannot be encoded", lambda: self._name_broken(samples, dataset)
+                )
             raise
 
     def _name_broken(self, samples: Sequence[VisionSample], dataset: Dataset) -> None:

@@ -100,8 +100,7 @@ class Tracer:
         samples: Sequence[VisionSample],
     ) -> None:
         """Name rows whose log-probs are not finite, and the module from which that comes."""
-        looks = self.on and self._host.model.training
-        rows = bad_rows(logps, grpo_batch.completion_mask) if looks else ()
+        rows = bad_rows(logps, grpo_batch.completion_mask) if self.on and self._host.model.training else ()
         if not rows:
             return
         inner = unwrapped(model)
@@ -168,7 +167,7 @@ class Tracer:
         assert self._journal
         step = self._host.state.global_step + 1
         rank = self._host.args.process_index
-        return Path(self._journal.folder / f"numerics_step_{step}_rank_{rank}.{ending}")
+        return self._journal.folder / f"numerics_step_{step}_rank_{rank}.{ending}"
 
     def _tell(self, fault: Fault, names: Sequence[str], dump: Path) -> None:
         assert self._journal

@@ -1,5 +1,6 @@
 """Which checkpoints are whole: one that could not be written is moved aside, and never resumed from."""
 
+import errno
 import json
 import os
 import sys
@@ -76,14 +77,18 @@ def saving(output_dir: Path, step: int, first: bool) -> Iterator[None]:
 
 
 @contextmanager
-def exit_status_of_saving() -> Iterator[None]:
-    """While this is open, a checkpoint that cannot be written ends the process with `SAVE_FAILED`.
+def exit_status_of_saving(output_dir: Path) -> Iterator[None]:
+    """While this is open, a full disk ends the process with `SAVE_FAILED`, and so does half a checkpoint.
 
     Raises:
-        SystemExit: With that status.
+        SystemExit: With that status, once it is said which checkpoint of the folder is whole.
+        OSError: Any other one.
+        UnfinishedSaveError: Never.
     """
     try:
         yield
-    except UnfinishedSaveError as error:
-        print(error, file=sys.stderr, flush=True)
+    except (UnfinishedSaveError, OSError) as error:
+        if getattr(error, "errno", errno.ENOSPC) != errno.ENOSPC:
+            raise
+        print(error, _in_words(output_dir), sep="\n", file=sys.stderr, flush=True)
         raise SystemExit(SAVE_FAILED) from error
