@@ -66,7 +66,13 @@ def pytest_collection_modifyitems(items) -> None:
 
 @cache
 def _leave_libraries_to_themselves() -> None:
-    """Take two million objects of imported libraries out of each garbage collection: 0.4 s of every run."""
+    """Take two million objects of imported libraries out of each garbage collection: 0.4 s of every run.
+
+    Nor is each config written out for a line that no level of logging shows: a tenth of a run.
+    """
+    from transformers import PreTrainedConfig
+
+    PreTrainedConfig.__repr__ = object.__repr__
     gc.collect()
     gc.freeze()
 
