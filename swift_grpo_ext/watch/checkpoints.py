@@ -90,5 +90,5 @@ def exit_status_of_saving(output_dir: Path) -> Iterator[None]:
     except (UnfinishedSaveError, OSError) as error:
         if getattr(error, "errno", errno.ENOSPC) != errno.ENOSPC:
             raise
-        print(error, _in_words(output_dir), sep="\n", file=sys.stderr, flush=True)
+        print(error, _in_words(output_dir), sep="\n", file=sys.stderr)
         raise SystemExit(SAVE_FAILED) from error
