@@ -146,6 +146,21 @@ def test_what_the_rest_of_the_line_may_hold_is_not_missed():
     assert (verdict.code, "not checked: options in" in verdict.closing) == (0, True)
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"{BASE}--reward_funcs accuracy --per_device_train_batch_size 99999999999",
+        f"{BASE}--reward_funcs accuracy --num_generations 99999999999 --external_plugins $(swift-grpo-ext path)",
+        f"NPROC_PER_NODE=99999999999 {BASE}--reward_funcs accuracy --sequence_parallel_size 7",
+        f"swift rollout --model x &\nNPROC_PER_NODE=9999999999 {BASE}--reward_funcs accuracy --use_vllm true "
+        "--vllm_mode server --vllm_server_host localhost",
+    ],
+    ids=["batch", "group", "ranks", "server"],
+)
+def test_a_number_that_nobody_means_ends_the_check_in_a_moment(text):
+    assert found("train.sh", text, gpu_memory=80).code == 2
+
+
 @pytest.mark.slow
 def test_only_faults_that_the_rest_of_the_line_may_mend_are_not_said():
     lost = []

@@ -104,8 +104,8 @@ def check(
     if not as_json:
         _print(verdict, console, show_all=show_all)
     if verdict.runs:
-        left_out = [not_known_here("ms-swift's own checks (--quick)")]
-        findings += tuple(left_out if quick else refusals(verdict.runs, findings))
+        left_out = not_known_here("ms-swift's own checks (--quick)")
+        findings += tuple([left_out] if quick else refusals(verdict.runs, findings))
         first = len(verdict.findings)
         verdict = replace(verdict, findings=findings, code=exit_code(findings))
         if not as_json:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from swift_grpo_ext.doctor.check.facts.files import rows_of
 from swift_grpo_ext.doctor.check.facts.run import Run
-from swift_grpo_ext.doctor.check.rules.table import fault, grpo, rule
+from swift_grpo_ext.doctor.check.rules.table import MOST, fault, grpo, rule
 from swift_grpo_ext.findings import ERROR, WARNING, Problem
 from swift_grpo_ext.group.batch_sizes import groups_in
 
@@ -124,7 +124,7 @@ def _smaller(run: Run, rows: int) -> str:
     """A generation batch that the rows fill, in whole groups where there is one."""
     group = run.arguments.num_generations
     step = run.ranks * run.micro_batch
-    steps = [n for n in range(1, rows * group // step + 1) if step * n % group == 0]
+    steps = [n for n in range(1, min(MOST, rows * group // step) + 1) if step * n % group == 0]
     return f"--steps_per_generation {steps[-1]}" if steps else "a smaller --per_device_train_batch_size"
 
 

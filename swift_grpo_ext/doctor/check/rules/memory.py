@@ -7,7 +7,7 @@ from dataclasses import replace
 from swift_grpo_ext.doctor.check.facts import environment
 from swift_grpo_ext.doctor.check.facts.media import ImagesSeen, images_seen
 from swift_grpo_ext.doctor.check.facts.run import Run
-from swift_grpo_ext.doctor.check.rules.table import fault, grpo, grpo_anywhere, rule
+from swift_grpo_ext.doctor.check.rules.table import MOST, fault, grpo, grpo_anywhere, lacks, rule
 from swift_grpo_ext.doctor.check.unknown import decided
 from swift_grpo_ext.doctor.plan.judge import memory_objections
 from swift_grpo_ext.doctor.plan.memory import memory_range
@@ -136,8 +136,8 @@ def setting_of(run: Run) -> Setting:
 
 def _shares(run: Run) -> bool:
     """Whether completions of one prompt in a micro-batch forward it once."""
-    lacks = run.family.lacks if run.family else {}
-    return bool("trainer" in run.parts and run.shape and run.shape.is_native and "shared_prefix" not in lacks)
+    native = "trainer" in run.parts and run.shape and run.shape.is_native
+    return bool(native and "shared_prefix" not in lacks(run))
 
 
 def _is_cut(run: Run) -> bool:
@@ -148,7 +148,9 @@ def _is_cut(run: Run) -> bool:
     for name in names if isinstance(names, list) else [names]:
         if why_sizes_matter(name, with_liger=bool(args.use_liger_kernel), top_entropy_quantile=quantile):
             return False
-    if args.num_generations < 2 or not _shares(run):
+    if not 2 <= args.num_generations < MOST or run.micro_batch * run.steps_per_generation > MOST:
+        return False
+    if not _shares(run):
         return False
     with suppress(SwiftGrpoExtError):  # of which another rule tells
         return run.settings.group_batch is None

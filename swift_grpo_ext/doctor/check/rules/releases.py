@@ -3,8 +3,10 @@
 import re
 from collections.abc import Iterator
 
+from packaging.specifiers import SpecifierSet
+
 from swift_grpo_ext.doctor.check.facts.run import Run
-from swift_grpo_ext.doctor.check.rules.table import anywhere, fault, is_release, refused, rule
+from swift_grpo_ext.doctor.check.rules.table import anywhere, fault, refused, rule
 from swift_grpo_ext.findings import ERROR, Problem
 
 # What ms-swift's GRPO imports whatever is trained, of releases that pip does not hold together.
@@ -49,8 +51,9 @@ def _zero3_loses_its_trace(run: Run) -> Iterator[Problem]:
     yield from refused(run, "A3")
     args = run.arguments
     gathers = run.stage == 3 and not args.use_vllm and args.ds3_gather_for_generation
-    if gathers and is_release(run, "transformers", ">=5.0.0,<5.5.4"):
-        what = f"transformers {run.versions['transformers']} loses ZeRO-3's trace"
+    release = run.versions.get("transformers") or "0"
+    if gathers and SpecifierSet(">=5.0.0,<5.5.4").contains(release, prereleases=True):
+        what = f"transformers {release} loses ZeRO-3's trace"
         yield Problem(what, "transformers", 'pip install "transformers>=5.5.4"')
 
 

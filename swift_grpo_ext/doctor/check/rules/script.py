@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterator
-from itertools import pairwise
 
 from swift_grpo_ext.doctor.check.facts.run import Run
 from swift_grpo_ext.doctor.check.launch.script import DOLLAR
@@ -192,8 +191,7 @@ def _launcher(run: Run) -> Iterator[Problem]:
         return
     if before[-1:] == ["-m"]:
         yield Problem("the package swift cannot be run as a module", "-m swift", "-m swift.cli.rlhf")
-    programs = [word for option, word in pairwise(before) if not option.startswith("-")]
-    for program in _MODULE_OPTIONS.keys() & set(programs):
+    for program in _MODULE_OPTIONS.keys() & set(before):
         what = f"{program} looks for a script called swift, which is a command"
         fix = f"{program} ... {_MODULE_OPTIONS[program]} swift.cli.rlhf --rlhf_type grpo ..."
         yield Problem(what, program, fix)

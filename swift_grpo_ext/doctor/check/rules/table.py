@@ -3,8 +3,6 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from packaging.specifiers import SpecifierSet
-
 from swift_grpo_ext.compat import refusals
 from swift_grpo_ext.defects import DEFECTS
 from swift_grpo_ext.doctor.check.facts.run import Run
@@ -105,17 +103,13 @@ def refused(run: Run, rule: str, **instead: Any) -> Iterator[Problem]:
     return iter(next(known for known in refusals.RULES if known.id == rule).look(subject))
 
 
-def is_release(run: Run, package: str, releases: str) -> bool:
-    """Whether an installed package is one of these releases, as in ``<0.26``."""
-    version = run.versions.get(package)
-    return version is not None and SpecifierSet(releases).contains(version, prereleases=True)
-
-
 def lacks(run: Run) -> Mapping[Any, str]:
     """What the model's family cannot do, each with its reason."""
     return run.family.lacks if run.family else {}
 
 
+MOST = 10**6
+"""A number of completions, rows or processes that nobody means: nothing is counted up to it."""
 OUR_PLUGIN = '--external_plugins "$(swift-grpo-ext path)"'
 
 
@@ -130,8 +124,8 @@ def variable(name: str, what: str, value: str | float) -> Problem:
 
 
 def divisors(number: int, least: int = 1) -> list[int]:
-    """What divides a number."""
-    return [divisor for divisor in range(least, number + 1) if number % divisor == 0]
+    """What divides a number; nothing of one that nobody means."""
+    return [divisor for divisor in range(least, number + 1) if number % divisor == 0] if number < MOST else []
 
 
 def nearest_of(valid: Iterable[int], wanted: int) -> int:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from swift_grpo_ext.doctor.check.facts.environment import devices
 from swift_grpo_ext.doctor.check.facts.run import LOCAL, Run, model_shape
-from swift_grpo_ext.doctor.check.rules.table import anywhere, option, rule, variable
+from swift_grpo_ext.doctor.check.rules.table import MOST, anywhere, option, rule, variable
 from swift_grpo_ext.findings import ERROR, WARNING, Problem
 
 
@@ -88,8 +88,8 @@ def _shared(run: Run) -> Iterator[Problem]:
         return
     needed = server.arguments.vllm_tensor_parallel_size * server.arguments.vllm_data_parallel_size
     of_server = devices(server.environ)
-    of_trainer = devices(run.environ) or [str(number) for number in range(run.ranks_per_node)]
-    shared = sorted(set(of_trainer) & set(of_server or [str(number) for number in range(needed)]))
+    of_trainer = devices(run.environ) or [str(number) for number in range(min(MOST, run.ranks_per_node))]
+    shared = sorted(set(of_trainer) & set(of_server or [str(number) for number in range(min(MOST, needed))]))
     if shared:
         what = f"trainer and server both take GPU {', '.join(shared)}"
         yield Problem(what, "CUDA_VISIBLE_DEVICES", "give each its own, in both commands")
