@@ -64,6 +64,16 @@ class Driver(GRPOTrainer):
         self.args.micro_batch_size, *_ = self.train_group.broadcast("join_driver", _TEACHER in columns)
         self.rows.begin()
 
+    def _build_dataloader(self) -> None:
+        super()._build_dataloader()
+        if not len(self._dataloader):
+            raise RefusedError(
+                f"{len(self.train_dataset)} rows do not fill a generation batch of "
+                f"{self._dataloader.batch_size} prompts: ms-swift would look for one for ever",
+                where="--dataset",
+                fix="more rows, or a smaller --global_batch_size or --steps_per_generation",
+            )
+
     def _prepare_rewards(self) -> None:
         names = names_of(self.args.reward_funcs)
         register_short_forms(names)

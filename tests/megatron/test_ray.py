@@ -8,7 +8,7 @@ import pytest
 
 from swift_grpo_ext.plugin_files import plugin_file
 from tests.megatron.comparing import assert_equal
-from tests.megatron.runs import FIXES, HERE, LIMIT, PATH, train_with_ray
+from tests.megatron.runs import FIXES, HERE, LIMIT, PATH, RunError, train_with_ray
 from tests.megatron.table import FROZEN, OURS, PIPELINE, SEQUENCE, TENSOR
 from tests.megatron.test_trainer import PASSES, PATCHES, PROMPT, completion_tokens, gains, shares
 
@@ -88,6 +88,13 @@ def test_later_updates_of_a_generation_batch_have_old_log_probs(python_with_ray,
     assert_equal(ours, stock, steps=4)
     assert [stock.counts[step]["decoder_calls"] for step in (2, 3)] == [6, 2]
     assert [ours.counts[step]["decoder_calls"] for step in (2, 3)] == [4, 2]
+
+
+def test_rows_that_fill_no_generation_batch_are_refused(python_with_ray, tiny, four_rows, tmp_path):
+    """ms-swift's driver goes round an empty loop, without a word."""
+    eight = {"global_batch_size": 32, "external_plugins": OURS}  # prompts; there are four
+    with pytest.raises(RunError, match="4 rows do not fill a generation batch of 8 prompts"):
+        train_with_ray(python_with_ray, tiny("qwen2_5_vl"), four_rows, tmp_path, **eight)
 
 
 def test_other_trainers_and_other_releases_stay(python_with_ray):
