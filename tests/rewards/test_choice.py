@@ -106,6 +106,11 @@ def test_option_text_that_looks_like_letters():
     assert chosen("A and B", gold="D", options=ANIMALS) == 1.0
 
 
+def test_each_option_is_judged_in_chinese():
+    assert chosen("A项错误，B项正确，C项错误，D项错误。", gold="B") == 1.0
+    assert chosen("A项错误，B项正确，C项错误，D项错误。", gold="D") == 0.0
+
+
 def test_none_of_some_letters_leaves_the_others():
     assert chosen("None of A, B or C appears in the picture. D it is.", gold="D", options=ANIMALS) == 1.0
     assert chosen("None of A, B or C.", gold="C", options=ANIMALS) == 0.0

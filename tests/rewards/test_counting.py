@@ -105,6 +105,19 @@ def test_the_question_says_which_number_counts(answer, dogs):
     assert count(answer, {"solution": dogs + 3, **asked}) == 0
 
 
+@pytest.mark.parametrize(
+    ("question", "answer", "gold"),
+    [
+        ("How many people are standing?", "Of the six people, two are sitting and four are standing.", 4),
+        ("How many slices are left?", "It was cut into 8 slices; 3 are gone, which leaves 5 slices.", 5),
+        ("What is the total?", "10 blue chairs and 5 red ones, which adds up to 15.", 15),
+    ],
+)
+def test_a_part_a_rest_and_a_sum(question, answer, gold):
+    for other in (2, 3, 4, 5, 6, 8, 10, 15):
+        assert count(answer, {"solution": other, "question": question}) == float(other == gold)
+
+
 def test_the_end_of_a_calculation_counts():
     asked = {"question": "How many eggs are in the carton?"}
     answer = "The carton has 2 rows of 6 eggs, so 2 × 6 = 12 eggs."

@@ -279,3 +279,9 @@ def test_the_year_of_the_question_says_which_number_counts(answer, gold):
     row = {"question": "What were the sales of cars in 2021?"}
     assert numeric(answer, {"solution": gold, **row}) == 1
     assert numeric(answer, {"solution": "38.1", **row}) == 0
+
+
+def test_asked_for_two_years_the_number_of_neither_counts():
+    row = {"question": "How much higher was revenue in 2022 than in 2021?"}
+    answer = "Revenue was 54 in 2022 and 42 in 2021, a difference of 12."
+    assert [numeric(answer, {"solution": gold, **row}) for gold in ("54", "42", "12")] == [0, 0, 1]

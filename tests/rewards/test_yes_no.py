@@ -93,6 +93,11 @@ def test_contradictions_are_no_answer(answer, gold):
     [
         ("Are they equal?", "Both have sides 3, 4 and 5. Therefore they are equal.", "yes"),
         ("Are they equal?", "One has a side of 6. So they are not equal.", "no"),
+        (
+            "Is it asleep?",
+            "It is asleep: its eyes are closed, and it is curled up on the rug of the room.",
+            "yes",
+        ),
         ("Is the cup full?", "The statement that the cup is full is incorrect.", "no"),
         ("Is the cup full?", "The claim that the cup is full is correct.", "yes"),
         ("Is there a dog?", "The claim that there is no dog is false.", "yes"),

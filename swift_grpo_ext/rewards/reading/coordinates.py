@@ -86,6 +86,8 @@ NAMES = by_word(PLACES.coordinates)  # names of one coordinate, and what each me
 _EDGE = r"[\"'*`]{0,3}(?:\s{0,3}(?:coordinate|edge|value))?\s{0,4}(?:[=:>为是]|is\b|at\b)[\"'*`\s]{0,5}"
 # "x_min: 10"
 _NAMED = any_case(rf"(?<![A-Za-z0-9])({'|'.join(sorted(NAMES, key=len, reverse=True))}){_EDGE}({_NUMBER})")
+# "x: 10-30"
+_RANGE = any_case(rf"(?<![A-Za-z0-9])([xy])({_EDGE})({_NUMBER})\s?(?:-|–|to)\s?({_NUMBER})")
 # "x1=\"10\" y1=\"20\""
 _NUMBERED = any_case(rf"\bx(\d{{0,3}}){_EDGE}({_NUMBER})[\"']?\s{{0,4}},?\s{{0,4}}y\1{_EDGE}({_NUMBER})")
 # "<points "
@@ -106,6 +108,8 @@ class Written:
 def written_out(text: str, kind: Kind) -> list[Written]:
     """Each box or point of a text, in order."""
     plain = unicodedata.normalize("NFKC", text)
+    if kind != "point":
+        plain = _RANGE.sub(r"\1\2\3, \1\2\4", plain)
     if kind != "box" and (bare := _BARE_POINT.fullmatch(plain.rpartition(":")[2].strip(" *."))):
         return [Written((float(bare[1]), float(bare[2])))]
     places = (

@@ -11,6 +11,7 @@ from swift_grpo_ext.rewards.reading.numbers import (
     LIST,
     Quantity,
     about,
+    meant,
     quantities,
     stated_quantity,
 )
@@ -59,7 +60,7 @@ def _counted(text: str, topic: frozenset[str]) -> int | None:
     source = first_line(plain)
     if COUNTS.none_first.match(plain):
         return 0
-    numbers = counts(text[:MAX_SUM])
+    numbers = _whole(quantity for _, _, quantity in meant(plain[:MAX_SUM])[1])
     if len(numbers) > 2 and not STATEMENTS.corrected.search(text):
         for total in (numbers[0], numbers[-1]):
             if 2 * total == sum(numbers):

@@ -139,8 +139,8 @@ def stated_quantity(
     None if it states no number, denies it ("not 5") or leaves it open ("4.5 or 5").
     """
     text = without_asides(text)
-    plain, numbers = _meant(text, never)
-    label, in_label = _meant(after_label(text), never)
+    plain, numbers = meant(text, never)
+    label, in_label = meant(after_label(text), never)
     chosen = [index for where in first for index in _in_place(plain, numbers, where)[-1:]]
     if not chosen and in_label:
         plain = label
@@ -156,17 +156,20 @@ def stated_quantity(
 def about(text: str, topic: frozenset[str]) -> str:
     """The parts of a text with a number that name most of what is asked for; "" if none does.
 
-    A year that is asked for must be named where any part names it. All of the text where it ends in a number
-    that is said of nothing by itself ("3 here, 2 there, in all 5"); of a calculation only its end ("so 2 x 6
-    = 12 eggs").
+    A year that is asked for must be named where any part names it; where several are asked for, a part must
+    name all of them, or none ("a difference of 12"). All of the text where it ends in a number that is said
+    of nothing by itself ("3 here, 2 there, in all 5"); of a calculation only its end ("so 2 x 6 = 12 eggs").
     """
     parts = [(part, named_by(part)) for part in NUMBERS.clause.findall(text)]
     years = frozenset(filter(str.isdecimal, topic))
-    of_year = [(part, named) for part, named in parts if named & years]
-    shared = [(part, len(named & topic)) for part, named in of_year or parts]
+    if len(years) > 1:
+        of_years = [(part, named) for part, named in parts if named & years in (frozenset(), years)]
+    else:
+        of_years = [(part, named) for part, named in parts if named & years]
+    shared = [(part, len(named & topic)) for part, named in of_years or parts]
     best = max((number for _, number in shared), default=0)
     last, named_last = parts[-1] if parts else ("", frozenset())
-    if not best or not named_last:
+    if not named_last or not (best or len(years) > 1):
         return text * (best > 0)
     if "=" in last and named_last & topic:
         return last
@@ -186,7 +189,7 @@ def asked_in(question: str) -> tuple[float, Unit]:
     return [*scales, 1.0][0], [*units, NO_UNIT][0]
 
 
-def _meant(text: str, never: Sequence[NumberPlace]) -> tuple[str, list[Located]]:
+def meant(text: str, never: Sequence[NumberPlace] = ()) -> tuple[str, list[Located]]:
     """The text and its numbers as `_read` gives them, without those that it denies."""
     plain, numbers = _read(text)
     numbers = [*numbers[:-MOST][:FIRST], *numbers[-MOST:]]

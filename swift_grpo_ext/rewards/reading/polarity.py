@@ -141,7 +141,7 @@ def _described(plain: str, topic: frozenset[str]) -> bool | None:
             {False}
             if POLARITY.negated.search(plain)
             else {True}
-            if POLARITY.plain.fullmatch(plain)
+            if POLARITY.plain.fullmatch(POLARITY.explained.sub("", plain))
             else set()
         )
     return polarities.pop() if len(polarities) == 1 and not (polarities == {True} and another) else None

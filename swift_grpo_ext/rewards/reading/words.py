@@ -103,6 +103,7 @@ class PolarityWords(Tables):
     plain: Phrase  # one short sentence, as good a yes as its negation is a no
     double: Phrase  # a negation of a negation
     contrast: Phrase  # what is not so, behind what is
+    explained: Phrase  # behind what is so
     concluding: Phrase  # the start of a sentence
     opinion: Phrase  # before the word
     joint: Phrase  # between the two words of a hedge

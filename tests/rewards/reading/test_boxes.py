@@ -46,6 +46,7 @@ def boxes(text):
         '["10", "20", "110", "220"]',
         '{"bbox_2d": "10, 20, 110, 220"}',
         "It spans from x=10 to x=110 and from y=20 to y=220.",
+        "x: 10-110, y: 20-220",
     ],
 )
 def test_ways_to_write_one_box(text):
