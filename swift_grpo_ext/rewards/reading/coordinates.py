@@ -41,12 +41,7 @@ def label_around(text: str, begin: int, start: int, end: int, behind: bool = Fal
 def _cleaned(words: str) -> str:
     words = _ITEM.sub("", _SENTENCE.split(_TAGS.sub(" ", words).strip())[-1])
     words = PLACES.first_words.sub("", PLACES.conjunction.sub("", words))
-    for _ in range(16):
-        shorter = PLACES.last_words.sub("", words)
-        if shorter == words:
-            break
-        words = shorter
-    words = words.strip(" \t\"'“”‘’.。()")
+    words = PLACES.last_words.sub("", words).strip(" \t\"'“”‘’.。()")
     named = any(character.isalpha() for character in words) and not PLACES.no_label.fullmatch(words)
     return words if named else ""
 

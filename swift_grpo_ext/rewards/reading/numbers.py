@@ -162,14 +162,12 @@ def about(text: str, topic: frozenset[str]) -> str:
     """
     parts = [(part, named_by(part)) for part in NUMBERS.clause.findall(text)]
     years = frozenset(filter(str.isdecimal, topic))
-    if len(years) > 1:
-        of_years = [(part, named) for part, named in parts if named & years in (frozenset(), years)]
-    else:
-        of_years = [(part, named) for part, named in parts if named & years]
+    several = len(years) > 1
+    of_years = [pair for pair in parts if pair[1] >= years or (several and not pair[1] & years)]
     shared = [(part, len(named & topic)) for part, named in of_years or parts]
     best = max((number for _, number in shared), default=0)
     last, named_last = parts[-1] if parts else ("", frozenset())
-    if not named_last or not (best or len(years) > 1):
+    if not named_last or not (best or several):
         return text * (best > 0)
     if "=" in last and named_last & topic:
         return last

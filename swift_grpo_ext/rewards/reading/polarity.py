@@ -137,11 +137,9 @@ def _described(plain: str, topic: frozenset[str]) -> bool | None:
     if doubled:
         polarities.add(True)
     if not polarities:
-        polarities = (
-            {False}
-            if POLARITY.negated.search(plain)
-            else {True}
-            if POLARITY.plain.fullmatch(POLARITY.explained.sub("", plain))
-            else set()
-        )
-    return polarities.pop() if len(polarities) == 1 and not (polarities == {True} and another) else None
+        negated = POLARITY.negated.search(plain)
+        if negated or POLARITY.plain.fullmatch(POLARITY.explained.sub("", plain)):
+            polarities = {negated is None}
+    if polarities == {True} and another:
+        return None
+    return polarities.pop() if len(polarities) == 1 else None

@@ -11,7 +11,6 @@ loaded before.
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, TypeAlias, TypeVar
 
@@ -78,18 +77,18 @@ NAMED: dict[str, str] = {}
 _REFERENCE = re.compile(r"(?<!\\)\{((?:[a-z_]+\.)?[a-z_]+)\}")
 
 
-def _joined(alternatives: Iterable[str], table: str) -> str:
+def _joined(alternatives: Iterable[str], info: ValidationInfo) -> str:
     """A regular expression for any of these, with what is referred to in place."""
 
     def named(reference: re.Match[str]) -> str:
-        return NAMED.get(f"{table}.{reference[1]}") or NAMED[reference[1]]
+        return NAMED.get(f"{info.context}.{reference[1]}") or NAMED[reference[1]]
 
     return _REFERENCE.sub(named, "|".join(alternatives))
 
 
 def _parts(parts: dict[str, list[str]], info: ValidationInfo) -> dict[str, list[str]]:
     for name, alternatives in parts.items():
-        NAMED[f"{info.context}.{name}"] = f"(?:{_joined(alternatives, str(info.context))})"
+        NAMED[f"{info.context}.{name}"] = f"(?:{_joined(alternatives, info)})"
     return parts
 
 
@@ -100,10 +99,9 @@ def _phrase(written: Any, info: ValidationInfo) -> re.Pattern[str]:
         ValueError: It is not found in its example.
     """
     phrase = _Phrase.model_validate(written)
-    table = str(info.context)
-    around = [_joined([part], table) for part in (phrase.before, phrase.behind)]
-    source = f"(?:{_joined(phrase.any_of, table)})".join(around)
-    NAMED[f"{table}.{info.field_name}"] = f"(?:{source})"
+    whole = f"{phrase.before}(?:{'|'.join(phrase.any_of)}){phrase.behind}"
+    source = _joined([whole], info)
+    NAMED[f"{info.context}.{info.field_name}"] = f"(?:{source})"
     pattern = re.compile(source, 0 if phrase.capitals else re.IGNORECASE)
     if not pattern.search(phrase.example):
         raise ValueError(f"not found in its example {phrase.example!r}")
@@ -117,7 +115,7 @@ def place(before: str = "", behind: str = "") -> "NumberPlace":
 
 def _place(written: Any, info: ValidationInfo) -> "NumberPlace":
     where = _Place.model_validate(written)
-    return place(_joined(where.left, str(info.context)), _joined(where.right, str(info.context)))
+    return place(_joined(where.left, info), _joined(where.right, info))
 
 
 class Form(Tables):
@@ -126,20 +124,14 @@ class Form(Tables):
     A replacement that begins with "@" is calculated by who reads the form.
     """
 
-    pattern: Word
+    pattern: re.Pattern[str]
     replacement: str
     example: Word
     becomes: str
-    capitals: bool = False
-
-    @cached_property
-    def compiled(self) -> re.Pattern[str]:
-        """The pattern."""
-        return re.compile(self.pattern, 0 if self.capitals else re.IGNORECASE)
 
     def rewritten(self, text: str, calculated: Mapping[str, Callable[[re.Match[str]], str]] = {}) -> str:
         """The text with this form as it becomes."""
-        return self.compiled.sub(calculated.get(self.replacement, self.replacement), text)
+        return self.pattern.sub(calculated.get(self.replacement, self.replacement), text)
 
     @model_validator(mode="after")
     def _as_in_its_example(self) -> "Form":

@@ -58,8 +58,7 @@ def announce(failure: Failure) -> None:
     """
     if failure.kind != "refused" and is_new(f"first failure of {failure.reward}"):
         where = f"; {failure.replay} replays it" if failure.replay else ""
-        line = " ".join(f"{failure}{where}; further failures are counted".split())
-        print(f"swift-grpo-ext: {line}", file=sys.stderr, flush=True)
+        say(" ".join(f"{failure}{where}; further failures are counted".split()))
 
 
 @dataclass
