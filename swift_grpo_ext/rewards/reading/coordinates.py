@@ -10,6 +10,7 @@ from swift_grpo_ext.rewards.reading.schema import any_case, by_word
 from swift_grpo_ext.rewards.reading.words import PLACES
 
 MAX_LABEL = 160  # characters before a place that are looked at
+MAX_RANGES = 64  # of an answer, such as "x: 10-30"; more are no box
 
 # "<box>": no part of a label
 _TAGS = re.compile(r"<[^<>]{0,64}>?|^[a-z_|]{1,16}\|?>|\*\*|`|\|")
@@ -103,8 +104,7 @@ class Written:
 def written_out(text: str, kind: Kind) -> list[Written]:
     """Each box or point of a text, in order."""
     plain = unicodedata.normalize("NFKC", text)
-    if kind != "point":
-        plain = _RANGE.sub(r"\1\2\3, \1\2\4", plain)
+    plain = _RANGE.sub(r"\1\2\3, \1\2\4", plain, count=MAX_RANGES)
     if kind != "box" and (bare := _BARE_POINT.fullmatch(plain.rpartition(":")[2].strip(" *."))):
         return [Written((float(bare[1]), float(bare[2])))]
     places = (
