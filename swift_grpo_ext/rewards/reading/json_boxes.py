@@ -135,10 +135,11 @@ def _region_of_mapping(value: Mapping[str, Json], label: str, order_of: OrderOf)
         return None
     given = {role: by_role[role][0][1] for role in _BESIDE if by_role[role]}
     image = given.get("image")
+    name = given.get("label")
     return replace(
         box or Region(),
         point=point.point if point else None,
-        label=_text_of_label(given.get("label")) or label,
+        label=(str(name) if isinstance(name, (str, int)) else "") or label,
         confidence=_confidence(given.get("score")),
         broken=any(place.broken for place in (box, point) if place),
         image=image if isinstance(image, int) else None,
@@ -164,10 +165,6 @@ def _box_of_corners(by_role: Mapping[str, list[tuple[str, Json]]]) -> Region | N
             place = _place(inner, "point", as_corners)
             corners += place.point if place and place.point else ()
     return region_of_numbers(corners) if len(corners) == 4 else None
-
-
-def _text_of_label(label: Json) -> str:
-    return str(label) if isinstance(label, (str, int)) else ""
 
 
 def _confidence(score: Json) -> float | None:
