@@ -92,6 +92,8 @@ def test_images_of_a_row_that_ends_inside_a_longer_one_are_those_of_the_longer_o
     long = (prompt, [*said, ("i3", 2), 7], [*marks, 0, 0, 1])
     micro = analysed([short, long, short])
     assert order_of(micro) == [[1, 2, 3]]
+    inside = (prompt, said[:-1], [*[1] * len(SHARED), 1, 1, 0])  # ends with a loss within the image
+    assert order_of(analysed([long, inside])) == [[1, 2, 3]]
 
 
 def test_images_and_videos_have_an_order_of_their_own():
