@@ -57,6 +57,15 @@ def test_without_prompts_turns_are_found_where_all_that_is_trained_on_was_sample
     assert found([Claim((), [11, 99], [-1.0, -2.0])]) == BOTH[:1], "of one turn, up to what is another token"
 
 
+def test_without_prompts_a_turn_is_found_behind_the_end_of_one_that_was_cut_off():
+    """InternVL's engine tells no ids; ``<|im_end|>`` is put behind a turn and trained on."""
+    ended = [*QUESTION, 11, 12, 30, *MORE, 21, 22, 23]
+    told = [Claim((), claim.tokens, claim.logps) for claim in TURNS]
+    (first, second, third, fourth) = BOTH
+    later = [(turn, at + 1, logp) for turn, at, logp in (third, fourth)]
+    assert found(told, ended, [token > 10 for token in ended]) == [first, second, *later]
+
+
 def test_a_turn_that_is_cut_is_compared_up_to_the_cut():
     cut = [Claim(QUESTION, [11, 12, 13], [-1.0, -2.0, -9.0]), TURNS[1]]
     assert found(cut) == BOTH

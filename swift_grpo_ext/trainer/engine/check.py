@@ -235,6 +235,10 @@ class EngineCheck:
             return None
         parts: list[Agreement] = gather_object([of_rank])
         agreement = replace(over_ranks(parts), garbage=garbage)
+        if scored and not agreement.all.tokens:
+            self._say(
+                "log-probs not compared: what the engine sampled is not in the rows that are trained on"
+            )
         apart = [rank for rank, part in enumerate(parts) if part.all.mean_ratio > engine.limit]
         if apart:
             # Without causes the fault is told all the same.

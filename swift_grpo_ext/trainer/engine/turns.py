@@ -51,12 +51,16 @@ def _starts(
     sampled = [place for place, is_trained in enumerate(trained) if is_trained]
     tokens = [token for claim in claims for token in claim.tokens]
     in_order = len(claims) == 1 or tokens == [ids[place] for place in sampled]
+    # Where each has a message of its own; what ends a turn that was cut off is trained on behind it.
+    messages = [place for place in sampled if not trained[place - 1]]
     starts: list[int | None] = []
     before = 0  # tokens of the turns before
-    for claim in claims:
+    for number, claim in enumerate(claims):
         seen = [token for token in claim.prompt if token not in placeholders]
         if seen:
             starts.append(text[len(seen) - 1] + 1 if words[: len(seen)] == seen else None)
+        elif len(messages) == len(claims):
+            starts.append(messages[number])
         else:
             starts.append(sampled[before] if in_order and before < len(sampled) else None)
         before += len(claim.tokens)
