@@ -147,13 +147,12 @@ class Comparison:
 
         They are over the turns that are apart. Where a name is tried twice the nearer one counts.
         """
-        lengths = torch.tensor([len(places) for _, places in self._turns], dtype=torch.long)
-        apart = torch.tensor(self._apart, dtype=torch.bool).repeat_interleave(lengths)
+        apart = [far for far, (_, sampled) in zip(self._apart, self._turns, strict=True) for _ in sampled]
         logps = [place.logp for row in self._rows for place in row.places]
         claimed = list(compress(logps, apart))
         found: dict[str, Distance] = {}
         for name, computed in self._hypotheses():
-            gap = distance(claimed, computed[apart].tolist())
+            gap = distance(claimed, list(compress(computed.tolist(), apart)))
             found[name] = min(found.get(name, gap), gap, key=attrgetter("mean"))
         return found
 
