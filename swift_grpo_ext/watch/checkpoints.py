@@ -82,13 +82,16 @@ def exit_status_of_saving(output_dir: Path) -> Iterator[None]:
 
     Raises:
         SystemExit: With that status, once it is said which checkpoint of the folder is whole.
-        OSError: Any other one.
-        UnfinishedSaveError: Never.
+        OSError: Of another kind than a full disk.
     """
     try:
         yield
-    except (UnfinishedSaveError, OSError) as error:
-        if getattr(error, "errno", errno.ENOSPC) != errno.ENOSPC:
+        return
+    except UnfinishedSaveError as error:
+        failure: Exception = error
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
             raise
-        print(error, _in_words(output_dir), sep="\n", file=sys.stderr)
-        raise SystemExit(SAVE_FAILED) from error
+        failure = error
+    print(failure, _in_words(output_dir), sep="\n", file=sys.stderr)
+    raise SystemExit(SAVE_FAILED) from failure
