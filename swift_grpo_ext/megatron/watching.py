@@ -16,9 +16,9 @@ from torch import Tensor
 from swift_grpo_ext.megatron.engine import EngineCheck
 from swift_grpo_ext.settings import current_settings
 from swift_grpo_ext.swap import swapped
+from swift_grpo_ext.trainer.distributed import agreed_max
 from swift_grpo_ext.trainer.monitors import CALLBACK, Monitors
 from swift_grpo_ext.trainer.samples import VisionSample
-from swift_grpo_ext.watch.guard import watches
 from swift_grpo_ext.watch.metrics import FewFigures
 from swift_grpo_ext.watch.watch import Watch
 
@@ -35,12 +35,16 @@ class Watching(Monitors):
         self.watch: Watch | None = kind(watched.args, watched) if kind else None
         self._engine = EngineCheck(host, self.guard, current_settings().agree_every if kind else 0)
 
-    @watches("set-up of the monitors")
     def begin(self) -> None:
-        """Model and optimizer are ready."""
+        """Model and optimizer are ready. Every rank comes here.
+
+        Raises:
+            RefusedError: Nothing is trained, on no stage of a pipeline.
+        """
         if self.watch:
             self.watch.holders = self._holders
-            self.watch.on_train_begin(None, self._host.state, None)
+            trains = any(each.requires_grad for each in self._host.model.parameters())
+            self.watch.begin(self._host.state, bool(agreed_max(int(trains), self._host.accelerator.device)))
 
     @contextmanager
     def step(self) -> Iterator[None]:

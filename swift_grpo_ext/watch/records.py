@@ -98,7 +98,6 @@ class RunFacts:
     accumulation: int = 1  # micro-batches per optimizer step
     max_steps: int = 0
     learning_rate: float | None = None  # as asked for, the peak of its schedule; None if unknown
-    trainable: int = 0  # parameters
     precision: str = "float32"  # of the trainable parameters
     masters: bool = False  # the optimizer keeps float32 copies of them
     zero_stage: int | None = None  # None without DeepSpeed

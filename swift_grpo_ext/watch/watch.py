@@ -86,9 +86,17 @@ class Watch(TrainerCallback):
         Raises:
             RefusedError: Nothing is trained.
         """
+        self.begin(state, trains=any(each.requires_grad for each in self._trainer.model.parameters()))
+
+    def begin(self, state: TrainerState, trains: bool) -> None:
+        """Model and optimizer are ready; some parameter ``trains``, on this rank or another.
+
+        Raises:
+            RefusedError: None does.
+        """
         self._begun_at = state.global_step
         self._begin(state.max_steps)
-        if self.monitor and not self.monitor.run.trainable:
+        if not trains:
             raise RefusedError(
                 "no parameter is trained: all are frozen",
                 where="--freeze_llm, --freeze_vit, --freeze_aligner, --freeze_parameters_ratio",

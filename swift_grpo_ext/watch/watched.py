@@ -50,7 +50,6 @@ def run_facts(trainer: Watched, max_steps: int) -> RunFacts:
     if trainer.is_deepspeed_enabled:
         plugin = trainer.accelerator.state.deepspeed_plugin
         zero = plugin.deepspeed_config.get("zero_optimization", {"stage": 0})
-    trained = [each for each in trainer.model.parameters() if each.requires_grad]
     types = Counter(tensor.dtype for tensor in local_parameters(trainer.model))  # most have the first
     return RunFacts(
         num_generations=trainer.num_generations,
@@ -59,7 +58,6 @@ def run_facts(trainer: Watched, max_steps: int) -> RunFacts:
         accumulation=args.gradient_accumulation_steps,
         max_steps=max_steps,
         learning_rate=args.learning_rate,
-        trainable=sum(int(getattr(each, "ds_numel", None) or each.numel()) for each in trained),
         precision=str(types.most_common(1)[0][0]).removeprefix("torch.") if types else "float32",
         masters=any(True for _ in local_masters(trainer.optimizer)),
         zero_stage=zero.get("stage") if zero is not None else None,
