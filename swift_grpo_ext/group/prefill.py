@@ -139,7 +139,7 @@ def _of_rows(value: Any, name: str, chosen: Int[Tensor, " prompts"], batch: int)
 
 def _prompt(
     row: int,
-    tokens: Sequence[Shaped[Tensor, "batch seq *width"]],
+    tokens: Sequence[Shaped[Tensor, "batch seq ..."]],  # of ids and of embeddings
     found: Mapping[str, Images],
     paces: Sequence[Float[Tensor, " videos"]],
 ) -> tuple[object, ...]:
