@@ -14,6 +14,7 @@ from torch.nn.parallel import DataParallel, DistributedDataParallel
 from transformers import PreTrainedModel, TrainerCallback
 
 from swift_grpo_ext.models.derived import speaking_model
+from swift_grpo_ext.models.families import family_of
 from swift_grpo_ext.ms_swift.shared import GRPOBatch, Template, get_logger
 from swift_grpo_ext.once import Once
 from swift_grpo_ext.trainer.samples import Batch, Batches, Inputs, Rewards, Row, Samples, Scores, VisionSample
@@ -140,6 +141,13 @@ class Early:
 def base_model(host: Host, model: nn.Module) -> PreTrainedModel:
     """The ``*ForConditionalGeneration`` module inside DDP, DeepSpeed and PEFT."""
     return speaking_model(host.template.get_base_model(unwrapped(model)))
+
+
+def tower_modules(host: Host, model: nn.Module) -> list[nn.Module]:
+    """The vision tower of a policy or reference; nothing of a model without one that is known."""
+    base = base_model(host, model)
+    family = family_of(base.config)
+    return [base.get_submodule(name) for name in (family.vision_tower if family else ())]
 
 
 def unwrapped(model: nn.Module) -> nn.Module:

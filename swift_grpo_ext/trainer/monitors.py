@@ -13,13 +13,12 @@ from jaxtyping import Bool
 from torch import Tensor
 from transformers import TrainerCallback, TrainingArguments
 
-from swift_grpo_ext.models.families import family_of
 from swift_grpo_ext.models.template import VisionTemplate
 from swift_grpo_ext.ms_swift.shared import GRPOBatch, callbacks_map
 from swift_grpo_ext.settings import current_settings, disabled
 from swift_grpo_ext.swap import swapped
 from swift_grpo_ext.trainer.distributed import agreed_max, all_ranks_are_here, gathers_parameters
-from swift_grpo_ext.trainer.host import Host, base_model
+from swift_grpo_ext.trainer.host import Host, tower_modules
 from swift_grpo_ext.trainer.inference import collated, looking
 from swift_grpo_ext.trainer.samples import LossValue, PerToken, Rewards, VisionSample
 from swift_grpo_ext.trainer.tracing import Tracer
@@ -64,9 +63,7 @@ class Monitors:
         host = self._host
         self.tracer.begin(self.watch.journal)
         self.watch.holders = self._holders
-        base = base_model(host, host.model)
-        family = family_of(base.config)
-        for module in map(base.get_submodule, family.vision_tower if family else ()):
+        for module in tower_modules(host, host.model):
             module.register_forward_pre_hook(lambda *_: self._enter("vision"))
             module.register_forward_hook(lambda *_: self._leave("vision"), always_call=True)
         every = current_settings().kl_every

@@ -11,7 +11,7 @@ from typing import TypeVar
 from accelerate.utils import gather_object
 
 from swift_grpo_ext.group.logps import Sampling
-from swift_grpo_ext.models.families import family_of, forbidden_token_ids
+from swift_grpo_ext.models.families import forbidden_token_ids
 from swift_grpo_ext.ms_swift.shared import RolloutInferRequest, RolloutOutput
 from swift_grpo_ext.swap import swapped
 from swift_grpo_ext.trainer.distributed import all_ranks_are_here, gathers_parameters
@@ -27,7 +27,7 @@ from swift_grpo_ext.trainer.engine.agreement import (
 from swift_grpo_ext.trainer.engine.comparison import Comparison
 from swift_grpo_ext.trainer.engine.prompts import marks_of
 from swift_grpo_ext.trainer.engine.recorder import RECORDER, Recorder
-from swift_grpo_ext.trainer.host import Host, base_model, once_of_run
+from swift_grpo_ext.trainer.host import Host, base_model, once_of_run, tower_modules
 from swift_grpo_ext.trainer.samples import Claim, VisionSample
 from swift_grpo_ext.watch.guard import watches
 from swift_grpo_ext.watch.records import EngineRecord, is_garbage, row_name
@@ -96,9 +96,7 @@ class EngineCheck:
         host = self._host
         args = self._host.args
         sampling = self._sampling()
-        family = family_of(host.template.config)
-        base = base_model(host, host.model)
-        towers = map(base.get_submodule, family.vision_tower if family else ())
+        towers = tower_modules(host, host.model)
         return EngineFacts(
             f"vLLM {host.vllm_mode}" if args.use_vllm else "transformers' generate",
             half=bool(args.bf16 or args.fp16 or next(host.model.parameters()).dtype.itemsize == 2),

@@ -43,7 +43,7 @@ from swift_grpo_ext.trainer.engine.vision import (
     videos_as_images,
     without_adapters,
 )
-from swift_grpo_ext.trainer.host import Host, base_model, unwrapped
+from swift_grpo_ext.trainer.host import Host, base_model, tower_modules, unwrapped
 from swift_grpo_ext.trainer.inference import collated, looking
 from swift_grpo_ext.trainer.logging import PictureFolder
 from swift_grpo_ext.trainer.samples import Claim, Inputs, VisionSample
@@ -197,30 +197,19 @@ class Comparison:
 
     def _other_models(self) -> Iterator[tuple[str, nn.Module, AbstractContextManager[object]]]:
         host = self._host
-        family = family_of(host.template.config)
+        towers = tower_modules(host, host.model)
         policy = unwrapped(host.model)
         if hasattr(policy, "disable_adapter"):
             yield agreement.NO_ADAPTERS, host.model, policy.disable_adapter()
-            if family:
-                towers = map(base_model(host, host.model).get_submodule, family.vision_tower)
+            if towers:
                 yield agreement.TOWER, host.model, without_adapters(towers)
         if host.ref_model is not None:
             yield agreement.REFERENCE, host.ref_model, nullcontext()
-            if family:
-                yield agreement.TOWER, host.model, self._tower_of(host.ref_model, family.vision_tower)
+            if towers:
+                yield agreement.TOWER, host.model, _forwards_of(tower_modules(host, host.ref_model), towers)
         if host.is_multimodal:
             for name, rows in agreement.OTHER_POSITIONS.items():
                 yield name, host.model, positions_by(rows, base_model(host, host.model))
-
-    @contextmanager
-    def _tower_of(self, reference: nn.Module, names: Sequence[str]) -> Iterator[None]:
-        """While this is open, the policy reads images with the reference's vision tower."""
-        policy = base_model(self._host, self._host.model)
-        with ExitStack() as stack:
-            for name in names:
-                tower = base_model(self._host, reference).get_submodule(name)
-                stack.enter_context(swapped(policy.get_submodule(name), "forward", tower.__call__))
-            yield
 
     def _other_pixels(self) -> Iterator[tuple[str, list[_Row]]]:
         for name, change in OTHER_PICTURES.items():
@@ -352,3 +341,12 @@ class Comparison:
             worst=self._in_words(row.ids, worst, logp),
             image=(self._pictures.path_of(seen[-1]) or "") if seen else "",
         )
+
+
+@contextmanager
+def _forwards_of(others: Sequence[nn.Module], modules: Sequence[nn.Module]) -> Iterator[None]:
+    """While this is open, modules compute as others do, one by one: a tower as the reference's."""
+    with ExitStack() as stack:
+        for module, other in zip(modules, others, strict=True):
+            stack.enter_context(swapped(module, "forward", other.__call__))
+        yield
