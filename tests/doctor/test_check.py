@@ -266,10 +266,10 @@ def test_other_kinds_of_training_are_not_judged_by_these_rules():
 @pytest.mark.parametrize(
     ("name", "text", "what"),
     [
-        ("Makefile", "train:\n\tswift rlhf --rlhf_type grpo\n", "a makefile is not read"),
-        ("train.py", "import swift\n", "a Python program is not read"),
-        ("train.fish", "swift rlhf --rlhf_type grpo\n", "a script of the fish shell is not read"),
-        ("train", "#!/usr/bin/env fish\nswift rlhf\n", "a script for fish is not read"),
+        ("Makefile", "train:\n\tswift rlhf --rlhf_type grpo\n", "only scripts of bash are read"),
+        ("train.py", "import swift\n", "only scripts of bash are read"),
+        ("train.fish", "swift rlhf --rlhf_type grpo\n", "only scripts of bash are read"),
+        ("train", "#!/usr/bin/env fish\nswift rlhf\n", "only scripts of bash are read"),
         ("job.yaml", "apiVersion: batch/v1\nkind: Job\n", "a manifest, not a table of arguments"),
         (
             "train.sh",

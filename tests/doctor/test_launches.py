@@ -69,6 +69,11 @@ def test_what_stands_in_a_file_of_the_script_is_not_known():
         assert (verdict.code, "not checked: options in r.yaml" in verdict.closing) == (0, True), name
 
 
+def test_what_a_slip_of_the_shell_leaves_unknown_is_named():
+    for name, path, text, (gap,) in scripts("not_known"):
+        assert gap in found(path, text).closing.partition("not checked: ")[2], name
+
+
 def test_what_may_be_meant_is_no_error():
     for name, path, text, _ in scripts("warned"):
         verdict = found(path, text)
@@ -115,8 +120,9 @@ def test_paths_of_a_script_that_starts_in_a_folder_of_another_machine_are_not_ju
     text = f"cd /no/such/machine\n{BASE}--reward_funcs accuracy --custom_dataset_info /no/such/info.json"
     verdict = found("train.sh", text.replace("my/data", "rows.jsonl"))
     assert verdict.code == 0
-    assert "on the machine that has /no/such/machine" in verdict.closing
-    assert found("train.sh", text.replace("cd /no/such/machine", "cd /")).code == 2
+    assert "in a folder that is not known: rows.jsonl" in verdict.closing
+    assert "/no/such/info.json, behind a cd" in verdict.closing
+    assert found("train.sh", text.replace("cd /no/such/machine", "date")).code == 2
 
 
 OPEN = {

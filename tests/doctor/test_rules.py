@@ -11,6 +11,7 @@ from swift_grpo_ext.doctor.check import command, inputs
 from swift_grpo_ext.doctor.check.facts.arguments import Arguments, parse
 from swift_grpo_ext.doctor.check.facts.run import Run
 from swift_grpo_ext.doctor.check.launch.commands import Command, Launch
+from swift_grpo_ext.doctor.check.launch.script import read_script
 from swift_grpo_ext.doctor.check.rules import table, values
 from swift_grpo_ext.doctor.check.unknown import Unknown
 from swift_grpo_ext.findings import NotKnownError, Problem, RuleTable, Severity
@@ -196,6 +197,16 @@ def test_values_that_do_not_go_together_are_found(rule):
     look = next(one for one in table.rules if one.id == rule)
     assert [one.rule for one in look.findings(Run(parse(["--rlhf_type", "grpo", *NEW[rule].split()])))]
     assert not list(look.findings(Run(parse(["--rlhf_type", "grpo", *SOUND[rule].split()]))))
+
+
+@pytest.mark.parametrize(
+    ("words", "names"),
+    [("--a '$N'", ["N"]), ("--a '${N}/b'", ["N"]), ('--a "$N"', []), ("--a '$UNKNOWN' --b '^x$'", [])],
+)
+def test_variables_between_single_quotes_are_named(words, names):
+    launch = read_script(f"N=8; swift rlhf {words}")
+    run = Run(parse([]), launch=launch, command=launch.commands[0])
+    assert [one.where for one in look_of("variable-in-single-quotes").findings(run)] == names
 
 
 @pytest.mark.parametrize(("devices", "is_found"), [("", True), ("-1", True), ("0", False)])

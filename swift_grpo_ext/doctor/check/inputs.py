@@ -3,8 +3,6 @@
 import json
 import os
 import re
-import shutil
-import subprocess
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
@@ -30,16 +28,8 @@ _PACKAGES = """
     ms-swift transformers trl peft accelerate deepspeed torch vllm flash-attn kernels
     """
 _OF_MEGATRON = ("--tensor_model_parallel_size", "--pipeline_model_parallel_size", "--global_batch_size")
-# What is started, and is not a script of the shell.
-_OTHER_PROGRAMS = {
-    ".py": "a Python program",
-    ".ipynb": "a notebook",
-    ".fish": "a script of the fish shell",
-    ".ps1": "a script of PowerShell",
-    ".bat": "a script of Windows",
-    ".cmd": "a script of Windows",
-    ".mk": "a makefile",
-}
+# What is started, and is not a script of bash.
+_OTHER_PROGRAMS = (".py", ".ipynb", ".fish", ".ps1", ".bat", ".cmd", ".mk")
 _NOT_STARTED = (".toml", ".jsonl", ".md")
 
 
@@ -86,29 +76,26 @@ def runs_of_script(path: Path, *, gpu_memory: float = 0) -> list[Run]:
     except OSError as error:
         what = f"cannot be read: {error.strerror}"
         raise SwiftGrpoExtError(what, where=str(path), fix="give a file that you may read") from None
-    if other := _other_program(path, text):
-        raise SwiftGrpoExtError(f"{other} is not read", where=str(path), fix=EXACT)
+    if _is_of_another_program(path, text):
+        raise SwiftGrpoExtError("only scripts of bash are read", where=str(path), fix=EXACT)
     here = path.resolve().parent
     try:
         launch = read_script(text, os.environ)
     except RecursionError:
         raise SwiftGrpoExtError("too deeply nested", where=str(path), fix="simplify the script") from None
-    launch.refusal = syntax_refusal(text)
     commands = launch.all("rlhf")
     if not commands:
         what, fix = _why_none(path, launch)
         raise SwiftGrpoExtError(what, where=str(path), fix=fix)
-    return [_run(command, launch, gpu_memory, _folders(command, here)) for command in commands]
+    places = (Path.cwd(), here, here.parent)  # where its relative paths may lie
+    return [_run(command, launch, gpu_memory, () if command.moved else places) for command in commands]
 
 
-def _other_program(path: Path, text: str) -> str:
-    """What a file is that is started, and not by a shell that we read; empty for a shell script."""
+def _is_of_another_program(path: Path, text: str) -> bool:
+    """Whether a file is started by another program than a shell like bash."""
     first = text.split("\n", 1)[0]
-    if path.name.lower() == "makefile":
-        return _OTHER_PROGRAMS[".mk"]
-    if first.startswith("#!") and not re.search(r"\b(ba|da|k|z)?sh\b", first):
-        return f"a script for {first[2:].split()[-1].rsplit('/', 1)[-1]}" if first[2:].split() else ""
-    return _OTHER_PROGRAMS.get(path.suffix.lower(), "")
+    by_name = path.suffix.lower() in _OTHER_PROGRAMS or path.name.lower() == "makefile"
+    return by_name or (first.startswith("#!") and not re.search(r"\b(ba|da|k|z)?sh\b", first))
 
 
 def _why_none(path: Path, launch: Launch) -> tuple[str, str]:
@@ -124,40 +111,14 @@ def _why_none(path: Path, launch: Launch) -> tuple[str, str]:
     return f"no swift rlhf command{f', only {others}' if others else ''}", "give a script that has one"
 
 
-def syntax_refusal(text: str) -> str:
-    """What bash says to a script that it only reads (``-n``): nothing of it is executed.
-
-    Empty for a script that it takes, for one of another shell, and where there is no bash.
-    """
-    first = text.split("\n", 1)[0]
-    bash = shutil.which("bash")
-    if bash is None or (first.startswith("#!") and not re.search(r"\b(ba|da|k)?sh\b", first)):
-        return ""
-    command = [bash, "--norc", "--noprofile", "-n", "-s"]
-    source = text.encode("utf-8", "replace")
-    with suppress(OSError, subprocess.SubprocessError):
-        done = subprocess.run(command, input=source, capture_output=True, timeout=10, check=False)
-        lines = done.stderr.decode("utf-8", "replace").strip().splitlines()
-        return lines[0].split(": ", 1)[-1] if done.returncode and lines else ""
-    return ""
-
-
-def _folders(command: Command, here: Path) -> tuple[Path, ...]:
-    """Where a command's relative paths may lie; none where that is not known."""
-    if command.folder is None:
-        return ()
-    return tuple(base / Path(command.folder).expanduser() for base in (Path.cwd(), here, here.parent))
-
-
 def _run(command: Command, launch: Launch, gpu_memory: float, folders: tuple[Path, ...]) -> Run:
     memory = memory_of_a_gpu()
     words, more = _with_config(list(command.arguments), folders, launch)
     arguments = parse(words, host_table.MEGATRON if command.words[0] == "megatron" else "RLHFArguments")
     given = arguments.values.get("model_kwargs")
-    unread = "" if command.complete else " and ".join(launch.unread)
     return Run(
         arguments=arguments,
-        environ=Environ({**more, **command.environ, **_of_model_kwargs(given)}, set_by=unread),
+        environ=Environ({**more, **command.environ, **_of_model_kwargs(given)}, set_by=command.set_by),
         versions=_versions(),
         gpu_memory=gpu_memory or memory,
         cpu_memory=psutil.virtual_memory().total / 2**30 if memory else 0,
@@ -184,24 +145,18 @@ def _of_model_kwargs(value: str | dict[str, Any] | None) -> dict[str, str]:
 def _with_config(
     words: list[Word], folders: tuple[Path, ...], launch: Launch
 ) -> tuple[list[Word], dict[str, str]]:
-    """The words with those of a configuration file in its place, and the variables that it sets.
-
-    ms-swift takes the file as its first word; behind --config, which it refuses, it is read all the same.
-    """
-    texts = list(map(written, words))
-    at = texts.index("--config") + 1 if "--config" in texts[:-1] else 0
-    name = words[at] if words else ""
-    if not isinstance(name, str) or not (at or name.endswith(CONFIG_SUFFIXES)):
+    """The words with those of a configuration file in place of the first, and the variables that it sets."""
+    name, *others = words or ("",)
+    if not isinstance(name, str) or not name.endswith(CONFIG_SUFFIXES):
         return words, {}
-    before, behind = words[:at], words[at + 1 :]
     here = [folder / name for folder in folders if (folder / name).is_file()]
     if not here and (not folders or launch.makes_files):
-        return [*before, Unknown(name, many=True), *behind], {}
+        return [Unknown(name, many=True), *others], {}
     table, environ = config_words(here[0] if here else Path(name).expanduser())
-    given = {text.partition("=")[0].replace("-", "_") for text in texts[at + 1 :]}
+    given = {written(word).partition("=")[0].replace("-", "_") for word in others}
     options = {f"--{flag}": values for flag, values in table.items()}
     inside = [[flag, *values] for flag, values in options.items() if flag.replace("-", "_") not in given]
-    return [*before, *chain(*inside), *behind], environ
+    return [*chain(*inside), *others], environ
 
 
 @lru_cache(maxsize=1)

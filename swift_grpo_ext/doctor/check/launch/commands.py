@@ -1,4 +1,4 @@
-"""What a script starts: its ``swift`` commands, and where the shell reads something else than was meant."""
+"""What a script starts: its ``swift`` commands, and where it starts others that are not read."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -15,10 +15,9 @@ class Command:
     environ: Mapping[str, Any] = field(default_factory=dict)  # variables that it sees: text, or Unknown
     unexported: frozenset[str] = frozenset()  # names that the script sets, and the command does not see
     waits: bool = False  # the script goes on only when it has ended
-    folder: str | None = ""  # where it is started, relative to where the script is; None if that is not known
-    complete: bool = True  # A variable that is not in `environ` is not set
+    moved: bool = False  # the script may have changed its folder before it
+    set_by: str = ""  # what may set any variable; empty: one that is not in `environ` is not set
     makes_files: bool = False  # A program ran before that may have written any file
-    launcher: tuple[str, ...] = ()  # the words before it
 
     @property
     def subcommand(self) -> str:
@@ -31,36 +30,17 @@ class Command:
         return self.words[2:]
 
 
-@dataclass(frozen=True)
-class Cut:
-    """A place where the shell reads something else than was meant."""
-
-    line: int  # its line, from 1
-    # `comment`, `space`, `blank` or `backslash` (a missing one) where a command ends too early;
-    # `assignment` for a blank beside `=`
-    reason: str
-    text: str = ""  # the comment, or the assignment as it was meant
-
-
 @dataclass
 class Launch:
     """What a script does, as far as it is read; empty for a command that stands in none."""
 
     commands: list[Command] = field(default_factory=list)  # the `swift` commands so far
     not_followed: list[str] = field(default_factory=list)  # where others stand, which are not read
-    cuts: list[Cut] = field(default_factory=list)  # where the shell reads something else than was meant
+    cuts: list[int] = field(default_factory=list)  # lines with options that the command above has lost
     names: set[str] = field(default_factory=set)  # variables that were ever set
     unread: list[str] = field(default_factory=list)  # files that it sources or runs and that are not here
-    # variables that are set, and stand in single quotes in a command
-    literal: list[str] = field(default_factory=list)
     makes_files: bool = False  # A program ran that may write any file
     text: str = ""  # the script itself
-    refusal: str = ""  # what bash says to its syntax; empty for nothing
-
-    @property
-    def windows(self) -> bool:
-        """Lines end in carriage return and line feed."""
-        return "\r\n" in self.text
 
     def all(self, subcommand: str) -> list[Command]:
         """The commands of that name."""

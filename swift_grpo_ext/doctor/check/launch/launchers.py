@@ -53,6 +53,12 @@ def split_at_swift(words: Sequence[Word]) -> tuple[list[Word], list[Word]] | Non
     return None
 
 
+def looks_for_a_file(launcher: Sequence[Word]) -> bool:
+    """Whether a launcher takes `swift`, which is a command, for a file or a module: it will not start it."""
+    *before, last = map(written, launcher or ("",))
+    return last == "swift" and ("torchrun" in before or "deepspeed" in before or before[-1:] == ["-m"])
+
+
 def script_of(words: Sequence[str]) -> str:
     """The script in ``bash -x train.sh``, ``sbatch train.sh`` and ``./train.sh``; empty if there is none."""
     places = words[1:] if os.path.basename(words[0]) in _SHELLS else words[:1]

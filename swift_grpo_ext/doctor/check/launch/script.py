@@ -1,7 +1,7 @@
 """Follows a script statement by statement: its variables, and the ``swift`` commands that it starts.
 
 Nothing is executed. Functions, other files, other machines and here-documents are not followed; what a
-branch or a loop sets is not known behind it.
+branch or a loop sets is not known behind it, and neither is the folder behind a ``cd``.
 """
 
 import os.path
@@ -12,18 +12,13 @@ from dataclasses import replace
 from tree_sitter import Node
 
 from swift_grpo_ext.doctor.check.launch import launchers
-from swift_grpo_ext.doctor.check.launch.commands import Command, Cut, Launch
+from swift_grpo_ext.doctor.check.launch.commands import Command, Launch
 from swift_grpo_ext.doctor.check.launch.shell import Value, Variables, parsed, text_of
 from swift_grpo_ext.doctor.check.unknown import Unknown, Word, joined, written
 
 _NAME = re.compile(r"[A-Za-z_]\w*")
-DOLLAR = re.compile(r"\$\{?([A-Za-z_]\w*)")
-# Variables that the text of a function sets, but for its local ones.
-_SETS = re.compile(r"(?:^|[;{])\s*(?:export\s+)?([A-Za-z_]\w*)\+?=", re.MULTILINE)
-# A blank beside the = of an assignment: `NAME= 0,1`, `NAME = value`.
-_SLIP = re.compile(
-    r"(?:\w+=\S+\s+)*(?:export\s+)?([A-Za-z_]\w*)(?:=[ \t]+(\d[\d,.]*)(?!\S)|[ \t]+=[ \t]+(\S+))"
-)
+# Variables that a text sets, but for the local ones of a function.
+_SETS = re.compile(r"(?<!local)(?:^|[\s;{(&])([A-Za-z_]\w*)(?:\[\w+\])?(?:\+?=|\s+in\b)", re.MULTILINE)
 _OPTION = re.compile(r"[-–—]+[A-Za-z]")
 _PARTS = (
     *("program", "do_group", "compound_statement", "else_clause", "elif_clause", "case_item"),
@@ -31,9 +26,8 @@ _PARTS = (
 )
 _BRANCHES = (
     *("if_statement", "while_statement", "for_statement", "c_style_for_statement", "case_statement"),
-    "subshell",
+    *("subshell", "list"),
 )
-_TO_FILE = re.compile(r"[&\d]?>{1,2}\s*(?!/dev/null|&)\S")
 # Files that people source for their shell, not for a run's ranks; and programs that print variables for it.
 _OF_THE_SHELL = re.compile(
     r"(^|/)(activate|conda\.sh|\.\w*rc|\.?(bash_)?profile|set_env\.sh|modules?\.sh|nvm\.sh)$"
@@ -57,26 +51,24 @@ def read_script(text: str, environ: Mapping[str, str] | None = None) -> Launch:
 
     A command that a line cuts short is read as it was meant, so that the other checks still see all of it.
     """
-    inherited = environ or {}
-    reader = _Reader(inherited)
-    reader.launch.text = text
-    reader.launch.makes_files = bool(_FETCHES.search(text))
-    reader.block([parsed(text)])
-    seen = (name for command in reader.launch.commands for name in command.environ)
-    reader.launch.names.update(name for name in seen if name not in inherited)
+    reader = _Reader(environ or {}, text)
+    tree = parsed(text)
+    reader.block([tree])
+    if tree.has_error:
+        reader.launch.not_followed.append("lines that are not plain bash (`bash -n` may name them)")
     return reader.launch
 
 
 class _Reader:
     """What is known of a script at one of its statements."""
 
-    def __init__(self, environ: Mapping[str, str]) -> None:
+    def __init__(self, environ: Mapping[str, str], text: str) -> None:
         self.variables = Variables(environ)
-        self.launch = Launch()
+        self.launch = Launch(text=text, makes_files=bool(_FETCHES.search(text)))
         self.exported = set(environ)
-        self.exports_all = False  # after `set -a`
-        self.folder: str | None = ""  # relative to where the script was started; None where it is not known
-        self.previous: Node | None = None  # the last `swift` command
+        self.exports_all = "set -a" in text
+        self.moved = False
+        self.after_swift = False  # the last command was one of `swift`
 
     def block(self, nodes: Sequence[Node]) -> None:
         """Follow statements, up to an ``exit``."""
@@ -94,30 +86,20 @@ class _Reader:
             case "declaration_command":
                 self._declare(node)
             case "unset_command":
-                self.variables.unset(map(text_of, node.named_children))
-            case "function_definition":
-                self._not_followed(node, "a function")
+                for child in node.named_children:
+                    self.variables.values.pop(text_of(child), None)
+            case "function_definition" | "heredoc_redirect":
+                self._not_followed(node, "a function" if node.type.startswith("f") else "a here-document")
                 self._forget(_SETS.findall(text_of(node)))
-            case "list":  # `a && b`, `a || b`: b is a branch
-                self._statement(node.children[0])
-                self._branch(node.children[1:])
-            case "redirected_statement" | "heredoc_redirect":
-                self._redirected(node)
-            case kind if kind in _BRANCHES:
-                self._branch(node.children)
+            case "redirected_statement":  # a log of a training is not read by another
+                self.launch.makes_files |= "swift" not in text_of(node.children[0])
+                self.block(node.children)
             case kind if kind in _PARTS:
                 self.block(node.children)
-
-    def _branch(self, nodes: Sequence[Node]) -> None:
-        """Follow statements that may not be executed: what they change is not known behind them."""
-        before = dict(self.variables.values)
-        folder = self.folder
-        if nodes[0].type == "for":
-            self._forget([text_of(nodes[1])])
-        self.block(nodes)
-        self._forget([name for name, value in self.variables.values.items() if before.get(name) is not value])
-        if self.folder != folder:
-            self.folder = None
+            case kind if kind in _BRANCHES:
+                self._forget(_SETS.findall(text_of(node)))
+                self.block(node.children)
+                self._forget(_SETS.findall(text_of(node)))
 
     def _forget(self, names: Iterable[str]) -> None:
         """Variables that are not known from here on."""
@@ -130,15 +112,6 @@ class _Reader:
         """A `swift rlhf` command that stands where it is not read."""
         if launchers.INNER.search(text or text_of(node)):
             self.launch.not_followed.append(f"{place} (line {node.start_point.row + 1})")
-
-    def _redirected(self, node: Node) -> None:
-        """A command with files and here-documents behind it; a log of a training is not read by another."""
-        for child in node.children:
-            if child.type == "heredoc_redirect":
-                self._not_followed(child, "a here-document")
-            elif child.type == "file_redirect" and _TO_FILE.match(text_of(child)):
-                self.launch.makes_files |= "swift" not in text_of(node.children[0])
-        self.block(node.children)
 
     def _put(self, name: str, value: Value) -> None:
         """Set a variable."""
@@ -153,9 +126,8 @@ class _Reader:
         before = self.variables.values.get(name) if text_of(node.children[1]) == "+=" else None
         value = next(iter(node.children[2:]), None)
         if value is not None and value.type == "array":
-            self._put(
-                name, (*(before if isinstance(before, tuple) else ()), *self._words(value.named_children))
-            )
+            first = before if isinstance(before, tuple) else ()
+            self._put(name, (*first, *self._words(value.named_children)))
         else:
             text = self.variables.value(value)
             self._put(name, text if before is None or isinstance(before, tuple) else joined((before, text)))
@@ -173,7 +145,6 @@ class _Reader:
                 self._sets_anything(self.variables.value(child))
             if exports and _NAME.fullmatch(name):
                 self.exported.add(name)
-        self._slip(node)
 
     def _sets_anything(self, source: Word) -> None:
         """Variables that a file or a command sets: ``source ranks.env``, ``export $(cat .env)``."""
@@ -191,93 +162,62 @@ class _Reader:
                 own[text_of(child.children[0])] = self.variables.value(value)
             elif "redirect" not in child.type:
                 words += self._words(child.named_children if child.type == "command_name" else [child])
-        if words:
-            self._start(node, words, {**own, **self._slip(node)})
-
-    def _slip(self, node: Node) -> dict[str, str]:
-        """A blank beside ``=``: taken as it was meant, so that the other checks see it."""
-        slip = _SLIP.match(text_of(node))
-        if slip is None:
-            return {}
-        name, value = slip[1], slip[2] or slip[3]
-        self.launch.cuts.append(Cut(node.start_point.row + 1, "assignment", f"{name}={value}"))
-        self._put(name, value)
-        return {name: value}
-
-    def _start(self, node: Node, words: list[Word], own: dict[str, Word]) -> None:
-        """Follow a command by its words and the variables before it."""
-        texts = list(map(written, words))
-        name = os.path.basename(texts[0])
-        if swift := launchers.split_at_swift(words):
-            self._swift(node, *swift, own)
+        if not words:
             return
-        if _OPTION.match(texts[0]):
-            self._continue(node, words)
-        elif name in ("source", "."):
-            self._sets_anything(Unknown(texts[-1]))
-        elif name == "eval":
-            self._sets_anything(joined(tuple(words[1:])))
-        elif name == "cd":
-            is_known = len(words) == 2 and isinstance(words[1], str) and texts[1] != "-"
-            to = os.path.join(self.folder or "", os.path.expanduser(texts[-1]))
-            self.folder = to if is_known and self.folder is not None else None
-        elif name == "set":
-            self.exports_all |= texts[1:2] == ["-a"]
-        elif name in ("read", "mapfile", "readarray", "getopts", "printf"):
-            self._forget(filter(_NAME.fullmatch, texts[1:]))
-        else:
-            if other := launchers.script_of(texts):
-                self.launch.not_followed.append(f"{other} (line {node.start_point.row + 1})")
-            self.launch.makes_files |= name not in _WRITE_NOTHING
-        self._not_followed(node, f"the words of {name}", " ".join(texts))
-
-    def _continue(self, node: Node, words: list[Word]) -> None:
-        """Options that a command has lost, read as they were meant."""
-        if self.previous is not None:
+        swift = launchers.split_at_swift(words)
+        if swift:
+            self._swift(node, *swift, own)
+        elif self.after_swift and _OPTION.match(written(words[0])):  # options that the command has lost
             last = self.launch.commands[-1]
             self.launch.commands[-1] = replace(last, words=(*last.words, *words))
-            self.launch.cuts.append(_cut_between(self.previous, node))
-            self.previous = node
+            self.launch.cuts.append(node.start_point.row + 1)
+        else:
+            self.after_swift = False
+            self._other(node, words)
+
+    def _other(self, node: Node, words: list[Word]) -> None:
+        """Follow a command of another program, which may change variables, folder and files."""
+        texts = list(map(written, words))
+        name = os.path.basename(texts[0])
+        if name in ("source", "."):
+            self._sets_anything(Unknown(texts[-1]))
+        elif name == "eval" or texts[1:2] == ["="]:  # a blank beside the sign of an assignment
+            self._sets_anything(joined(tuple(words[1:])) if name == "eval" else Unknown(" ".join(texts)))
+        elif script := launchers.script_of(texts):
+            self.launch.not_followed.append(f"{script} (line {node.start_point.row + 1})")
+        self.moved |= name in ("cd", "pushd")
+        self.launch.makes_files |= name not in (*_WRITE_NOTHING, "source", ".", "eval")
+        self._forget(filter(_NAME.fullmatch, texts[1:] if name in _SETTERS else ()))
+        self._not_followed(node, f"the words of {name}", " ".join(texts))
 
     def _swift(self, node: Node, started: list[Word], rest: list[Word], own: dict[str, Word]) -> None:
         """A command of ms-swift."""
         programs = launchers.names(started)
-        if programs & launchers.ELSEWHERE:
-            self._not_followed(node, "another machine or container")
+        if programs & launchers.ELSEWHERE or launchers.looks_for_a_file(started):
+            place = next(iter(programs & launchers.ELSEWHERE), written(started[0]))
+            self._not_followed(node, place)
             return
         values = self.variables.values
-        quoted = " ".join(text_of(child) for child in node.named_children if child.type == "raw_string")
-        self.launch.literal += [name for name in DOLLAR.findall(quoted) if name in values]
         seen = {name: self.variables.plain(name) for name in values if name in self.exported}
-        environ = {**seen, **own, **launchers.variables(started)}
+        own |= launchers.variables(started)
+        self.launch.names.update(own)
+        environ = {**seen, **own}
+        known = [name for name, value in values.items() if not isinstance(value, Unknown)]
         more = [Unknown(name, many=True) for name in sorted(programs & {"xargs", "parallel"})]
         command = Command(
             ("megatron" if "megatron" in programs else "swift", *rest, *more),
             environ,
-            unexported=frozenset(values) - frozenset(environ),
+            unexported=frozenset(name for name in known if name not in environ),
             waits=_waits(node) and not programs & launchers.DETACHED,
-            folder=self.folder,
-            complete=self.variables.complete,
+            moved=self.moved,
+            set_by="" if self.variables.complete else " and ".join(self.launch.unread),
             makes_files=self.launch.makes_files,
-            launcher=tuple(map(written, started)),
         )
         self.launch.commands.append(command)
-        self.previous = node
+        self.after_swift = True
 
 
-def _cut_between(previous: Node, node: Node) -> Cut:
-    """Why the shell ends a command between two nodes."""
-    whole = node
-    while whole.parent is not None:
-        whole = whole.parent
-    between = (whole.text or b"")[previous.end_byte : node.start_byte].decode("utf-8", "replace")
-    line = previous.end_point.row + 1
-    before, sign, after = between.partition("#")
-    if sign:
-        return Cut(line + before.count("\n"), "comment", sign + after.splitlines()[0])
-    if re.search(r"\\[ \t]+\n", between):
-        return Cut(line, "space")
-    return Cut(line + 1, "blank") if re.search(r"\n[ \t]*\n", between) else Cut(line, "backslash")
+_SETTERS = ("read", "mapfile", "readarray", "getopts", "printf")
 
 
 def _waits(node: Node) -> bool:

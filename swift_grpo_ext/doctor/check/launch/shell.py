@@ -4,7 +4,7 @@ Known are quotes, plain variables and their defaults, and arrays. What else the 
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from functools import lru_cache
 
 import tree_sitter_bash
@@ -48,11 +48,6 @@ class Variables:
     def __init__(self, environ: Mapping[str, str]) -> None:
         self.values: dict[str, Value] = dict(environ)
         self.complete = True  # a name without a value is set nowhere
-
-    def unset(self, names: Iterable[str]) -> None:
-        """Forget variables, as ``unset`` does."""
-        for name in names:
-            self.values.pop(name, None)
 
     def plain(self, name: str) -> Word | None:
         """What ``$NAME`` alone stands for: of an array its first word; None where it is not set."""

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 
 from swift_grpo_ext.doctor.check.facts.files import drawn
 from swift_grpo_ext.doctor.check.facts.run import Run
@@ -88,16 +87,12 @@ def _is_made(run: Run, name: str, *, folder: bool) -> bool:
     """Whether the script writes it; another command of the script that comes first may write a folder.
 
     Raises:
-        NotKnownError: A program of the script may write it, or its folder is of another machine.
+        NotKnownError: A program of the script may write it, or the script may be one of another machine.
     """
     if folder and run.launch.commands and run.launch.commands[0] is not run.command:
         return True
-    place = Path(re.split(r"[*?[]", name)[0]).expanduser()
-    if any(sign in name for sign in "*?[") and place.is_absolute() and not place.exists():
-        raise NotKnownError(f"{name}, whose folder is not on this machine")
-    place = Path(run.command.folder or ".")
-    if place.is_absolute() and not place.exists():
-        raise NotKnownError(f"{name}, on the machine that has {place}")
+    if run.command.moved:
+        raise NotKnownError(f"{name}, behind a cd")
     if run.command.makes_files:
         raise NotKnownError(f"{name}, which a program of the script may write")
     return False

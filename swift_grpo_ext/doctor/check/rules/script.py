@@ -4,7 +4,6 @@ import re
 from collections.abc import Iterator
 
 from swift_grpo_ext.doctor.check.facts.run import Run
-from swift_grpo_ext.doctor.check.launch.script import DOLLAR
 from swift_grpo_ext.doctor.check.rules.table import anywhere, rule, variable
 from swift_grpo_ext.errors import nearest
 from swift_grpo_ext.findings import ERROR, WARNING, Problem
@@ -33,56 +32,12 @@ _ALIKE = """
     PYTORCH_HIP_ALLOC_CONF PYTORCH_MUSA_ALLOC_CONF MKL_NUM_THREADS TBB_NUM_THREADS OPENBLAS_NUM_THREADS
     NUMEXPR_NUM_THREADS
     """
+DOLLAR = re.compile(r"\$\{?([A-Za-z_]\w*)")
 KNOWN = frozenset(_READ.split())
 _OTHERS = frozenset(_ALIKE.split())
 
-
-def _cuts(run: Run, *reasons: str) -> Iterator[Problem]:
-    """Places where the shell reads something else than was meant, for some of the reasons."""
-    for cut in run.launch.cuts:
-        if cut.reason in reasons:
-            what, fix = (text.format(cut) for text in _CUTS[cut.reason])
-            yield Problem(what, f"line {cut.line}", fix)
-
-
 # A blank of a web page beside an option.
 _INVISIBLE = re.compile("--[\\w-]+([{0}])|([{0}])-".format("\u00a0\u200b\u200c\u200d\u2060\u3000\ufeff"))
-_LOST = ", the options below it are lost"
-_CUTS = {
-    "comment": ("the shell ends the command here: {0.text:.60}", "move the comment above the command"),
-    "assignment": ("a blank stands beside the = of {0.text}", "{0.text}"),
-    "space": (f"a blank stands behind the backslash{_LOST}", "sed -i '{0.line}s/ *$//' on the script"),
-    "blank": (f"an empty line ends the command{_LOST}", "sed -i '{0.line}d' on the script"),
-    "backslash": (f"the line ends without a backslash{_LOST}", "sed -i '{0.line}s/$/ \\\\/' on the script"),
-}
-
-
-@rule(
-    "comment-cuts-command",
-    ERROR,
-    symptoms=(
-        "--num_generations: command not found",
-        "arguments after a comment have no effect",
-    ),
-    cause="A # in a command continued by backslashes ends it; the lines below run as commands of their own.",
-    scope=anywhere,
-)
-def _comment(run: Run) -> Iterator[Problem]:
-    yield from _cuts(run, "comment")
-
-
-@rule(
-    "blank-beside-equals",
-    ERROR,
-    symptoms=(
-        "0,1: command not found",
-        "CUDA_VISIBLE_DEVICES is empty, no GPU is seen",
-    ),
-    cause="The shell takes NAME= value for an empty variable and a command called value.",
-    scope=anywhere,
-)
-def _blank(run: Run) -> Iterator[Problem]:
-    yield from _cuts(run, "assignment")
 
 
 @rule(
@@ -90,36 +45,24 @@ def _blank(run: Run) -> Iterator[Problem]:
     ERROR,
     symptoms=(
         "--num_generations: command not found",
-        "arguments below a certain line have no effect",
+        "arguments below a certain line, or after a comment, have no effect",
     ),
-    cause="A command goes on in the next line only if the backslash is the very last character of its line.",
+    cause="A command goes on in the next line only if the backslash is the very last character of its line, "
+    "and a # in between ends it; the lines below run as commands of their own.",
     scope=anywhere,
 )
 def _line(run: Run) -> Iterator[Problem]:
-    yield from _cuts(run, "space", "blank", "backslash")
+    for line in run.launch.cuts:
+        what = "the command above is cut off: a comment, an empty line, a blank behind a backslash, or none"
+        fix = "end every line but the last with a backslash, and comment above the command"
+        yield Problem(what, f"line {line}", fix)
     for sign in _INVISIBLE.finditer(run.launch.text):
         what = f"the invisible character U+{ord(sign[1] or sign[2]):04X} stands beside an option"
         line = run.launch.text.count("\n", 0, sign.start()) + 1
         yield Problem(what, f"line {line}", "type the blanks of this line again")
-    if run.launch.windows:
+    if "\r\n" in run.launch.text:
         what = "lines end as on Windows: no backslash is the last sign, last values get a carriage return"
         yield Problem(what, "", "dos2unix, or sed -i 's/\\r$//' on the script")
-
-
-@rule(
-    "shell-syntax",
-    ERROR,
-    symptoms=(
-        "unexpected EOF while looking for matching `''",
-        "syntax error near unexpected token",
-    ),
-    cause="The shell cannot read the script to its end: a quote or a bracket is open.",
-    scope=anywhere,
-)
-def _syntax(run: Run) -> Iterator[Problem]:
-    if run.launch.refusal and not run.launch.windows:
-        where, _, what = run.launch.refusal.rpartition(": ")
-        yield Problem(f"the shell refuses the script: {what}", where, "close the quote or bracket")
 
 
 @rule(
@@ -130,7 +73,8 @@ def _syntax(run: Run) -> Iterator[Problem]:
     scope=anywhere,
 )
 def _literal(run: Run) -> Iterator[Problem]:
-    for name in dict.fromkeys(run.launch.literal):
+    words = " ".join(word for word in run.command.arguments if isinstance(word, str))
+    for name in run.launch.names.intersection(DOLLAR.findall(words)):
         yield Problem(f"${name} stands in single quotes, so it stays as it is written", name, f'"${name}"')
 
 
@@ -170,31 +114,3 @@ def _mistyped(run: Run) -> Iterator[Problem]:
             yield Problem(f"{name} is not a known variable", name, f"export {close}=..., if that is meant")
         elif name.upper().startswith(PREFIX):
             yield Problem(f"{name} is not a setting of this package", name, f"unset {name}")
-
-
-@rule(
-    "launcher-of-swift",
-    ERROR,
-    symptoms=(
-        "No module named swift.__main__; 'swift' is a package and cannot be directly executed",
-        "can't open file 'swift': [Errno 2] No such file or directory",
-    ),
-    cause=(
-        "A launcher takes a module of Python or a file, and `swift` is a command; the package "
-        "itself cannot be run."
-    ),
-    scope=anywhere,
-)
-def _launcher(run: Run) -> Iterator[Problem]:
-    *before, last = ("", *run.command.launcher)
-    if last != "swift":
-        return
-    if before[-1:] == ["-m"]:
-        yield Problem("the package swift cannot be run as a module", "-m swift", "-m swift.cli.rlhf")
-    for program in _MODULE_OPTIONS.keys() & set(before):
-        what = f"{program} looks for a script called swift, which is a command"
-        fix = f"{program} ... {_MODULE_OPTIONS[program]} swift.cli.rlhf --rlhf_type grpo ..."
-        yield Problem(what, program, fix)
-
-
-_MODULE_OPTIONS = {"torchrun": "-m", "deepspeed": "--module"}
