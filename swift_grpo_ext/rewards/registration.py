@@ -80,8 +80,8 @@ def _class_of(name: str, shown: str, given: dict[str, object]) -> type:
     return type(shown, (base,), {"reward": reward, "given": given, "__doc__": reward.__doc__})
 
 
-def function_named(name: str, plugins: Sequence[str]) -> Callable[..., object]:
-    """A reward of ms-swift or of the user's plugin files, ready to be called.
+def function_named(name: str, plugins: Sequence[str], **given: object) -> Callable[..., object]:
+    """A reward of ms-swift or of the user's plugin files, made with what is given, ready to be called.
 
     Raises:
         RewardError: No reward has this name.
@@ -92,5 +92,5 @@ def function_named(name: str, plugins: Sequence[str]) -> Callable[..., object]:
         meant = nearest(name, orms, cutoff=0.5)
         fix = f"did you mean {meant!r}?" if meant else "give its file with --plugin"
         raise RewardError(f"no reward is called {name!r}", fix=fix)
-    function: Callable[..., Any] = orms[name]()
+    function: Callable[..., Any] = orms[name](**given)
     return function

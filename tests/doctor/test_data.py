@@ -279,7 +279,7 @@ def test_rewards_are_checked_by_the_reward_table(folder, found_in):
     }
     table = {"SWIFT_GRPO_EXT_REWARD_TABLE": json.dumps({"rewards": rules})}
     rewards = "ext_iou ext_count"
-    about = {"reward-column", "reward-none", "reward-table", "gold-does-not-win", "gold-below-maximum"}
+    about = {"reward-column", "reward-fails", "reward-table", "gold-does-not-win", "gold-below-maximum"}
     assert not about & set(found_in(data, rewards=rewards, environ=table))
     assert about & set(found_in(data, rewards=rewards))
     broken = {"SWIFT_GRPO_EXT_REWARD_TABLE": '{"rewards": {"ext_iou": {"parameters": {"frame": "px"}}}}'}

@@ -73,7 +73,7 @@ def _scored_by_others(name: str, samples: Sequence[Sample], plugins: Sequence[st
     batch = _batch(samples)
     function = function_named(name, plugins)
     try:
-        output = _called(function, batch)
+        output = called(function, batch)
     except Exception as error:
         number = next((row for row in range(len(batch)) if _raises(function, batch.select([row]))), 0)
         where = f"row {samples[number].row}" if samples else "no rows"
@@ -91,15 +91,16 @@ def _scored_by_others(name: str, samples: Sequence[Sample], plugins: Sequence[st
     return Scored(reward, list(samples), outcomes)
 
 
-def _called(function: Callable[..., object], batch: Batch) -> object:
-    output = function(batch.completions, **batch.columns)
+def called(function: Callable[..., object], batch: Batch) -> object:
+    """What a reward function returns for a batch, waited for."""
+    output = function(batch.completions, **batch.columns, **batch.shared)
     return asyncio.run(output) if inspect.iscoroutine(output) else output
 
 
 def _raises(function: Callable[..., object], batch: Batch) -> bool:
     """Whether a reward of the user's own raises on these rows alone."""
     try:
-        _called(function, batch)
+        called(function, batch)
     except Exception:
         return True
     return False

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
-import difflib
 import json
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from statistics import fmean
 from types import SimpleNamespace
-from typing import Any
 
 from swift_grpo_ext.doctor.check.facts.files import Row
 from swift_grpo_ext.doctor.check.facts.rows import Sample
+from swift_grpo_ext.errors import RewardError
 from swift_grpo_ext.rewards.reading.json_text import Json
 from swift_grpo_ext.rewards.runtime.pool import Answer, Pool
 
@@ -31,29 +27,26 @@ class ProbeJob:
 
     def load(self) -> Callable[..., object]:
         """Import the host's rewards; plugins are imported at the first request, which has a limit."""
-        from swift.rewards import orms
-        from swift.utils import import_external_file
+        from swift_grpo_ext.rewards.offline.scoring import called
+        from swift_grpo_ext.rewards.registration import function_named, register_orms
+        from swift_grpo_ext.rewards.runtime.batch import Batch, outcomes_of
 
         if self.catalogue:
-            from swift_grpo_ext.rewards.registration import register_orms
-
             register_orms()
 
         def run(
-            name: str, arguments: dict[str, object], completions: list[str], columns: dict[str, object]
-        ) -> Any:
-            for path in self.plugins:
-                import_external_file(path)
-            if name not in orms:
-                return {"unknown": difflib.get_close_matches(name, orms, n=1, cutoff=0.5)}
+            name: str, arguments: dict[str, object], completions: list[str], columns: dict[str, list[object]]
+        ) -> list[float | None]:
+            function = function_named(name, self.plugins, args=SimpleNamespace(**arguments))
             if not completions:
-                return {"scores": []}
-            function = orms[name](args=SimpleNamespace(**arguments))
+                return []
             state = SimpleNamespace(global_step=0, max_steps=1, epoch=0.0, log_history=[])
-            scores = function(completions, trainer_state=state, **columns)
-            if asyncio.iscoroutine(scores):
-                scores = asyncio.run(scores)
-            return {"scores": [_plain(score) for score in scores]}
+            output = called(function, Batch(completions, columns, {"trainer_state": state}))
+            outcomes = outcomes_of(output, len(completions), name)
+            for outcome in outcomes:
+                if outcome.reason:
+                    raise RewardError(f"it returns what is {outcome.reason}", fix="return None for no score")
+            return [outcome.score for outcome in outcomes]
 
         return run
 
@@ -67,14 +60,6 @@ def ask(job: ProbeJob, name: str, arguments: dict[str, object], chosen: Sequence
     """Score completions with one reward function."""
     (answer,) = _pool(job).map([(name, arguments, *_as_batch(chosen))])
     return answer
-
-
-def _plain(score: Any) -> float | str | None:
-    """A score as JSON carries it; what is not finite, or no number, by its name."""
-    if score is None:
-        return None
-    number = float(score)
-    return number if math.isfinite(number) else str(number)
 
 
 FORMS = (
@@ -107,18 +92,8 @@ class Probe:
     sample: Sample  # the row that it answers
     completion: str  # the text
     kind: str  # `right`, `wrong`, `garbage` or `long`
-    # column and form of the answer, the same for a right one and its wrong one
+    # column and form of the answer, the same for a right one and its wrong one; or the garbage
     way: tuple[str, int] = ("", 0)
-
-
-@dataclass(frozen=True)
-class Margin:
-    """Right answers against wrong ones, in the way of writing that suits the reward best."""
-
-    best: float  # largest mean of right minus wrong over the ways
-    gold: float  # mean score of the right answers in that way
-    inverted: bool  # in some way every wrong answer scores higher than the right one
-    garbage: float  # best mean score of a kind of garbage
 
 
 def probes(samples: Sequence[Sample]) -> list[Probe]:
@@ -133,7 +108,7 @@ def probes(samples: Sequence[Sample]) -> list[Probe]:
                 chosen.append(Probe(sample, form.format(wrong), "wrong", (column, number)))
         if not _columns(sample):
             chosen.append(Probe(sample, "x", "other"))
-        chosen += [Probe(sample, text, "garbage") for text in GARBAGE]
+        chosen += [Probe(sample, text, "garbage", (text, 0)) for text in GARBAGE]
         chosen.append(Probe(sample, FORMS[2].format("x"), "other"))
         chosen.append(Probe(sample, LONG, "long"))
     return chosen
@@ -157,26 +132,6 @@ def _as_row(probe: Probe, number: str) -> Row:
         "request_id": number,
         "prompt_id": number,
     }
-
-
-def margin_of(chosen: Sequence[Probe], scores: Sequence[float | None]) -> Margin:
-    """How the gold does."""
-    table: dict[tuple[str, int], dict[str, list[float]]] = {}
-    garbage: dict[str, list[float]] = {}
-    for probe, score in zip(chosen, scores, strict=True):
-        if probe.kind in ("right", "wrong"):
-            table.setdefault(probe.way, {}).setdefault(probe.kind, []).append(score or 0.0)
-        elif probe.kind == "garbage":
-            garbage.setdefault(probe.completion, []).append(score or 0.0)
-    ways = [(0.0, math.inf)] if not table else []
-    inverted = False
-    spread = max((score or 0.0) for score in scores) - min((score or 0.0) for score in scores)
-    for way in table.values():
-        pairs = list(zip(way["right"], way["wrong"], strict=True))
-        margin = fmean([right - wrong for right, wrong in pairs])
-        ways.append((margin if margin > 1e-9 else 0.0, fmean(way["right"])))
-        inverted |= all(wrong - right >= 0.5 * spread > 0 for right, wrong in pairs)
-    return Margin(*max(ways), inverted, max(map(fmean, garbage.values())))
 
 
 def _columns(sample: Sample) -> list[str]:

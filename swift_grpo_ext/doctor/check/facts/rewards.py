@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-import time
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, cast
+from functools import cached_property
+from typing import TYPE_CHECKING
 
 from swift_grpo_ext.doctor.check.facts import probing
 from swift_grpo_ext.doctor.check.facts.rows import Sample
@@ -19,7 +21,6 @@ from swift_grpo_ext.rewards.runtime.runner import Runner
 if TYPE_CHECKING:
     from swift_grpo_ext.doctor.check.facts.run import Run
 
-_BUDGET = 35.0  # seconds for all rewards together; what is left after that is named and not run
 _ROWS = 4
 
 
@@ -44,16 +45,15 @@ class Trial:
     """A reward of ms-swift or of a plugin, in a child process."""
 
     name: str
-    ended: str = "value"  # how the child ended; "late" if no time was left to start it
-    details: str = ""  # what it said, where it ended otherwise than with a value
-    nearest: list[str] | None = None  # names like it, where none is called so
-    probes: tuple[probing.Probe, ...] = ()  # the completions that it was given last
-    scores: tuple[float | str | None, ...] | None = None  # a text for a value that is not finite
+    ended: str  # how the child ended: `value`, `timeout`, or otherwise
+    details: str  # what it said, where it ended otherwise than with a value
+    probes: Sequence[probing.Probe]  # the completions that it was given last
+    scores: Sequence[float | None] = ()
 
     @property
     def numbers(self) -> list[float]:
-        """The scores that are numbers."""
-        return [score for score in self.scores or () if isinstance(score, float)]
+        """The scores there are."""
+        return [score for score in self.scores if score is not None]
 
     @property
     def last_line(self) -> str:
@@ -63,37 +63,41 @@ class Trial:
     @property
     def lacks_column(self) -> bool:
         """It was called without a column that it needs."""
-        return self.fails and "missing" in self.last_line and "argument" in self.last_line
-
-    @property
-    def fails(self) -> bool:
-        """It raised, or ended its process."""
-        return self.ended not in ("value", "timeout", "late")
-
-    @property
-    def is_whole(self) -> bool:
-        """It gave each completion a score, or said that it has none."""
-        scores = self.scores or ()
-        return 0 < len(scores) == len(self.probes) and str not in map(type, scores)
+        return self.ended == "failed" and "missing" in self.last_line and "argument" in self.last_line
 
     @property
     def is_constant(self) -> bool:
         """It gives right, wrong and empty answers the same score."""
-        numbers = self.numbers
-        return self.is_whole and bool(numbers) and max(numbers) - min(numbers) < 1e-9
+        return bool(self.numbers) and max(self.numbers) - min(self.numbers) < 1e-9
+
+    def _mean(self, kind: str, way: tuple[str, int] = ("", 0)) -> float:
+        """Mean score of the completions of a kind; one that is not scored counts as 0."""
+        pairs = zip(self.probes, self.scores, strict=True)
+        chosen = [score or 0.0 for probe, score in pairs if (probe.kind, probe.way) == (kind, way)]
+        return sum(chosen) / max(1, len(chosen))
+
+    @cached_property
+    def margins(self) -> list[tuple[float, float]]:
+        """For each way to write an answer: the mean of right minus wrong ones, and that of right ones."""
+        ways = dict.fromkeys(probe.way for probe in self.probes if probe.kind == "right")
+        means = [(self._mean("right", way), self._mean("wrong", way)) for way in ways]
+        return [(right - wrong, right) for right, wrong in means]
 
     @property
-    def margin(self) -> probing.Margin | None:
-        """How the gold does; None where nothing was scored, or not one score for each completion."""
-        if not self.is_whole or not self.numbers:
-            return None
-        return probing.margin_of(self.probes, cast("tuple[float | None, ...]", self.scores))
+    def best(self) -> tuple[float, float]:
+        """The margin, 0 at least, and the right answers' mean in the way of writing that suits it best."""
+        return max(((m if m > 1e-9 else 0.0, gold) for m, gold in self.margins), default=(0.0, math.inf))
+
+    @property
+    def garbage(self) -> float:
+        """Mean score of the kind of garbage that it likes best."""
+        return max(self._mean("garbage", (text, 0)) for text in probing.GARBAGE)
 
     @property
     def prefers_gold(self) -> bool:
         """It scores the gold answer above wrong answers and above garbage."""
-        margin = self.margin
-        return margin is not None and margin.best > 0 and margin.gold > margin.garbage
+        margin, gold = self.best if self.numbers else (0.0, 0.0)
+        return margin > 0 and gold > self.garbage
 
 
 @dataclass(frozen=True)
@@ -103,7 +107,6 @@ class Trials:
     samples: tuple[Sample, ...]
     own: tuple[OwnTrial, ...] = ()
     others: tuple[Trial, ...] = ()
-    plugins: tuple[str, ...] = ()  # the user's own plugin files
 
     @property
     def some_prefers_gold(self) -> bool:
@@ -127,25 +130,21 @@ def _is_form(name: str) -> bool:
 
 
 def tried(run: Run, samples: list[Sample]) -> Trials:
-    """Try the rewards of a run."""
-    started = time.monotonic()
+    """Try the rewards of a run; a name that only a plugin which is not here may register is left."""
     registers_us = "from swift_grpo_ext import register"
     here = [plugin for plugin in run.plugins if plugin.text and registers_us not in plugin.text]
-    own_files = [str(plugin.path.resolve()) for plugin in here if plugin.path]
-    job = probing.ProbeJob(tuple(own_files), "rewards" in run.parts)
+    files = tuple(str(plugin.path.resolve()) for plugin in here if plugin.path)
+    job = probing.ProbeJob(files, "rewards" in run.parts)
+    of_the_host = host_table.names("reward_funcs")
     own: list[OwnTrial] = []
     others: list[Trial] = []
     for name in dict.fromkeys(named_rewards(run)):
         if name.partition(":")[0] in catalogue.NAMES:
             if "rewards" in run.parts:
                 own.append(_own_trial(run, name, samples))
-        elif not samples and not job.plugins and name in host_table.names("reward_funcs"):
-            continue  # it is there, and there is nothing to try it on
-        elif time.monotonic() - started > _BUDGET:
-            others.append(Trial(name, "late"))
-        else:
+        elif files or (samples and name in of_the_host):
             others.append(_trial(run, job, name, samples))
-    return Trials(tuple(samples), tuple(own), tuple(others), job.plugins)
+    return Trials(tuple(samples), tuple(own), tuple(others))
 
 
 def _own_trial(run: Run, name: str, samples: list[Sample]) -> OwnTrial:
@@ -169,25 +168,13 @@ def _own_trial(run: Run, name: str, samples: list[Sample]) -> OwnTrial:
 
 
 def _trial(run: Run, job: probing.ProbeJob, name: str, samples: list[Sample]) -> Trial:
-    arguments = _arguments(run)
+    """A single completion first, which shows whether it runs at all, then all of them."""
     probes = probing.probes(samples[:_ROWS])
-    trial = _asked(job, name, arguments, probes[:1])  # one first: it shows whether it runs at all
-    return _asked(job, name, arguments, probes) if trial.scores is not None else trial
-
-
-def _asked(
-    job: probing.ProbeJob, name: str, arguments: dict[str, object], probes: list[probing.Probe]
-) -> Trial:
-    answer = probing.ask(job, name, arguments, probes)
-    if answer.ended != "value":
-        return Trial(name, answer.ended, str(answer.value), probes=tuple(probes))
-    scores = answer.value.get("scores") if probes else None
-    return Trial(
-        name,
-        nearest=answer.value.get("unknown"),
-        probes=tuple(probes),
-        scores=None if scores is None else tuple(scores),
-    )
+    for chosen in (probes[:1], probes):
+        answer = probing.ask(job, name, _arguments(run), chosen)
+        if answer.ended != "value":
+            return Trial(name, answer.ended, str(answer.value), chosen)
+    return Trial(name, answer.ended, "", probes, answer.value)
 
 
 def _arguments(run: Run) -> dict[str, object]:

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 
 from swift_grpo_ext.doctor.check.facts import probing
@@ -16,13 +16,10 @@ from swift_grpo_ext.rewards.offline.scoring import TOLERANCE
 rule = partial(table.rule, scope=grpo_anywhere)
 
 
-def of_each(look: Callable[[Trial], Iterator[Problem]]) -> Callable[[Run], Iterator[Problem]]:
-    """Decorator: a rule of one reward of ms-swift or a plugin as one of all of them."""
-    return lambda run: (problem for trial in run.trials.others for problem in look(trial))
-
-
 # Rewards of ms-swift that compare with a gold answer, in a form that they say themselves.
 _READ_GOLD = ("accuracy", "cosine")
+# Frames of a traceback that are not the user's.
+_OF_OTHERS = re.compile("/lib/python|/swift_grpo_ext/")
 _CHECK_GOLD = "check the column that holds the gold answer"
 
 
@@ -52,9 +49,6 @@ def _not_run(run: Run) -> Iterator[Problem]:
             tasks = ", ".join(own.tasks)
             what = f"{own.reward.name}: none of the first {len(rows)} rows is of its tasks {tasks}"
             yield Problem(what, rows[0].where)
-    for trial in run.trials.others:
-        if trial.ended == "late":
-            yield Problem("no time was left to run it", trial.name)
 
 
 @rule(
@@ -88,16 +82,26 @@ def _with_columns(fix: str, samples: Sequence[Sample], wanted: Sequence[str]) ->
 @rule(
     "reward-fails",
     ERROR,
-    symptoms="TypeError, KeyError or IndexError inside a reward function; the other ranks wait",
-    cause="A reward function that raises on one rank leaves the others waiting in a gather.",
-    reports="B9",
+    symptoms=(
+        "TypeError, KeyError or IndexError inside a reward function; the other ranks wait",
+        "ValueError: reward_function ... is not implemented in swift.rewards, with a plugin",
+        "every completion of a batch has the same reward",
+        "parameters never change although loss is finite; one reward was inf",
+        "every completion is logged as not scored",
+    ),
+    cause="A reward function that raises on one rank leaves the others waiting in a gather; ms-swift "
+    "broadcasts one score to all completions, and drops gradients that are not finite, without a word.",
+    reports=("B3", "B4", "B7", "B8", "B9"),
 )
-@of_each
-def _fails(trial: Trial) -> Iterator[Problem]:
-    if trial.fails and not trial.lacks_column:
-        lines = [line.strip() for line in trial.details.splitlines()]
-        frames = [line for line in lines if line.startswith("File ") and "/lib/python" not in line]
-        yield Problem(f"it fails: {trial.last_line}", " ".join([trial.name, *frames[-1:]]), "fix it")
+def _fails(run: Run) -> Iterator[Problem]:
+    for trial in run.trials.others:
+        if trial.ended == "value" and trial.scores and not trial.numbers:
+            yield Problem("it scores nothing", trial.name, _CHECK_GOLD)
+        if trial.ended not in ("value", "timeout") and not trial.lacks_column:
+            lines = [line.strip() for line in trial.details.splitlines()]
+            frames = [line for line in lines if line.startswith("File ") and not _OF_OTHERS.search(line)]
+            what = trial.last_line.rpartition("RewardError: ")[2]
+            yield Problem(f"it fails: {what}", " ".join([trial.name, *frames[-1:]]), "fix it")
 
 
 @rule(
@@ -107,69 +111,14 @@ def _fails(trial: Trial) -> Iterator[Problem]:
     cause="A reward function waits for something without a time limit, or scores one after the other.",
     reports="B9",
 )
-@of_each
-def _hangs(trial: Trial) -> Iterator[Problem]:
-    if trial.ended == "timeout":
-        several = len(trial.probes) > 1
-        what = f"{len(trial.probes)} completions" if several else "one completion"
-        fix = "give its calls a time limit, or set SWIFT_GRPO_EXT_REWARD_TIMEOUT"
-        severity = WARNING if several else None  # a single one was scored in time
-        yield Problem(f"{what}: {trial.last_line}", trial.name, fix, severity=severity)
-
-
-@rule(
-    "unknown-reward",
-    ERROR,
-    symptoms="ValueError: reward_function ... is not implemented in swift.rewards, with a plugin",
-    cause="The plugin files were imported, and none of them registers the name.",
-)
-def _unknown(run: Run) -> Iterator[Problem]:
+def _hangs(run: Run) -> Iterator[Problem]:
     for trial in run.trials.others:
-        if trial.nearest is not None and (run.trials.plugins or not run.as_written.has_plugins_of_the_user):
-            near = trial.nearest
-            fix = f"did you mean {near[0]}?" if near else "register it: orms[...] in --external_plugins"
-            yield Problem(f"no reward is called {trial.name}", "--reward_funcs", fix)
-
-
-@rule(
-    "reward-length",
-    ERROR,
-    symptoms="every completion of a batch has the same reward",
-    cause="A reward that returns one score is broadcast to all completions.",
-    reports="B8",
-)
-@of_each
-def _length(trial: Trial) -> Iterator[Problem]:
-    if trial.scores is not None and len(trial.scores) != len(trial.probes):
-        what = f"{len(trial.scores)} scores for {len(trial.probes)} completions"
-        yield Problem(what, trial.name, "return one score for each")
-
-
-@rule(
-    "reward-not-finite",
-    ERROR,
-    symptoms="parameters never change although loss is finite; one reward was inf",
-    cause="ms-swift drops gradients that are not finite without a word.",
-    reports="B4",
-)
-@of_each
-def _not_finite(trial: Trial) -> Iterator[Problem]:
-    values = sorted({score for score in trial.scores or () if isinstance(score, str)})
-    if values:
-        yield Problem(f"it returns {' and '.join(values)}", trial.name, "return None for no score")
-
-
-@rule(
-    "reward-none",
-    ERROR,
-    symptoms="every completion is logged as not scored",
-    cause="The reward cannot read the gold answer of any row.",
-    reports=("B3", "B7"),
-)
-@of_each
-def _none(trial: Trial) -> Iterator[Problem]:
-    if trial.is_whole and not trial.numbers:
-        yield Problem("it scores nothing", trial.name, _CHECK_GOLD)
+        if trial.ended == "timeout":
+            several = len(trial.probes) > 1
+            what = f"{len(trial.probes)} completions" if several else "one completion"
+            fix = "give its calls a time limit, or set SWIFT_GRPO_EXT_REWARD_TIMEOUT"
+            severity = WARNING if several else None  # a single one was scored in time
+            yield Problem(f"{what}: {trial.last_line}", trial.name, fix, severity=severity)
 
 
 @rule(
@@ -216,22 +165,20 @@ def _may_read_another_form(trial: Trial) -> bool:
     cause="The reward scores garbage or wrong answers as high as the gold answer.",
 )
 def _gold_loses(run: Run) -> Iterator[Problem]:
-    for trial in run.trials.others:
-        if trial.margin and not trial.is_constant:
-            yield from _judged(trial, trial.margin, some_prefers_gold=run.trials.some_prefers_gold)
-
-
-def _judged(trial: Trial, margin: probing.Margin, *, some_prefers_gold: bool) -> Iterator[Problem]:
     """A reward of a format or a length says nothing of the gold: it is judged where no other does."""
-    if margin.best <= 0 and trial.name in _READ_GOLD:
-        yield Problem("it never prefers the gold answer", trial.name, _CHECK_GOLD)
-    elif margin.best <= 0 and margin.inverted:
-        what = "it scores wrong answers higher than the gold answer in every row"
-        yield Problem(what, trial.name, "turn its comparison round")
-    elif margin.garbage - margin.gold >= (0 if margin.best > 0 else 1e-9) and not some_prefers_gold:
-        what = f"it scores garbage {margin.garbage:g}, the gold answer {margin.gold:g}"
-        fix = "an empty answer must score least"
-        yield Problem(what, trial.name, fix, severity=WARNING)
+    for trial in run.trials.others:
+        if trial.is_constant or not trial.numbers or trial.prefers_gold:
+            continue
+        best, gold = trial.best
+        half = (max(trial.numbers) - min(trial.numbers)) / 2
+        if best <= 0 and trial.name in _READ_GOLD:
+            yield Problem("it never prefers the gold answer", trial.name, _CHECK_GOLD)
+        elif best <= 0 and min(trial.margins, default=(0.0, 0.0))[0] <= -half:
+            what = "it scores wrong answers higher than the gold answer"
+            yield Problem(what, trial.name, "turn its comparison round")
+        elif trial.garbage - gold >= (0 if best > 0 else 1e-9) and not run.trials.some_prefers_gold:
+            what = f"it scores garbage {trial.garbage:g}, the gold answer {gold:g}"
+            yield Problem(what, trial.name, "an empty answer must score least", severity=WARNING)
 
 
 @rule(
