@@ -1,7 +1,10 @@
 """Folders and files that are written to."""
 
+import json
 import os
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from swift_grpo_ext.errors import OutputFolderError
 
@@ -29,3 +32,23 @@ def write_whole(path: Path, content: bytes) -> None:
     fresh = path.with_suffix(f".{os.getpid()}")
     fresh.write_bytes(content)
     os.replace(fresh, path)
+
+
+def user_cache() -> Path:
+    """Where what took long to find out is kept: ``$XDG_CACHE_HOME/swift-grpo-ext``, or in ``~/.cache``."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "swift-grpo-ext"
+
+
+def kept(path: Path, content: Any) -> Any:
+    """Content that is written to the cache as JSON, as far as it can be."""
+    with suppress(OSError):  # a folder that cannot be written: it is made again the next time
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(path, json.dumps(content).encode())
+    return content
+
+
+def cached(path: Path) -> Any:
+    """What the cache has; None for nothing that can be read."""
+    with suppress(OSError, ValueError):
+        return json.loads(path.read_text(encoding="utf-8"))
+    return None

@@ -14,6 +14,7 @@ from swift_grpo_ext.doctor.check.rules import refused
 from swift_grpo_ext.doctor.check.unknown import Unknown
 from swift_grpo_ext.errors import SwiftGrpoExtError
 from swift_grpo_ext.findings import Severity
+from swift_grpo_ext.folders import cached, kept
 
 TABLE = yaml.safe_load(Path(__file__).with_name("refusals.yaml").read_text(encoding="utf-8"))
 PLAIN = ("--rlhf_type", "grpo", "--model", "Qwen/Qwen2.5-VL-3B-Instruct", "--dataset", "my/data")
@@ -26,7 +27,7 @@ def _cache_of_its_own(tmp_path_factory):
     table = host_table.table()
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
-        host_table.kept(host_table.cache_folder() / "table.json", table)
+        kept(host_table.cache_folder() / "table.json", table)
         yield
 
 
@@ -133,8 +134,8 @@ def test_a_folder_called_swift_beside_the_script_is_not_imported(tmp_path, monke
 
 def test_the_cached_table_is_written_whole_and_a_broken_one_is_made_again(tmp_path):
     path = tmp_path / "deep/table.json"
-    assert host_table.kept(path, {"a": 1}) == {"a": 1}
-    assert host_table.cached(path) == {"a": 1}
+    assert kept(path, {"a": 1}) == {"a": 1}
+    assert cached(path) == {"a": 1}
     assert [file.name for file in path.parent.iterdir()] == ["table.json"]
     path.write_text('{"a": ')
-    assert host_table.cached(path) is None
+    assert cached(path) is None

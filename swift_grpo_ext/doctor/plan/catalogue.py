@@ -7,20 +7,20 @@ of its model card.
 import copy
 import hashlib
 import json
-import os
 import re
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import asdict
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from pydantic import TypeAdapter
+from pydantic import TypeAdapter, ValidationError
 
 from swift_grpo_ext.doctor.plan.setting import ModelShape
 from swift_grpo_ext.doctor.plan.shape import shape_of
 from swift_grpo_ext.errors import SwiftGrpoExtError
-from swift_grpo_ext.folders import write_whole
+from swift_grpo_ext.folders import cached, kept, user_cache
 from swift_grpo_ext.versions import installed_version
 
 _MODELS = Path(__file__).parent / "models.json"
@@ -95,18 +95,11 @@ def shape_by_config(config: Mapping[str, object]) -> ModelShape:
     Raises:
         SwiftGrpoExtError: No model can be built from the configuration.
     """
-    path = _cached(config)
-    with suppress(OSError, ValueError):  # not there, or not whole: it is measured again
-        return TypeAdapter(ModelShape).validate_json(path.read_bytes())
-    shape = shape_of(config)
-    with suppress(OSError):  # a folder that cannot be written
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(path, TypeAdapter(ModelShape).dump_json(shape))
-    return shape
-
-
-def _cached(config: Mapping[str, object]) -> Path:
-    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     parts = [str(installed_version("transformers")), _FORM, config]
     key = hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:32]
-    return folder / "swift-grpo-ext" / f"shape-{key}.json"
+    path = user_cache() / f"shape-{key}.json"
+    with suppress(ValidationError):  # not there, or not whole: it is measured again
+        return TypeAdapter(ModelShape).validate_python(cached(path))
+    shape = shape_of(config)
+    kept(path, asdict(shape))
+    return shape

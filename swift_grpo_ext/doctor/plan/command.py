@@ -144,13 +144,9 @@ def _span(least_and_most: tuple[float, float], digits: int = 1) -> str:
 def label(plan: Plan) -> str:
     """A setting in a few words."""
     setting = plan.setting
-    words = {
-        setting.preset or "one GPU": True,
-        setting.rollout: True,
-        f"TP {setting.tensor_parallel}": setting.rollout != "transformers",
-        f"util {setting.utilization:.2f}": setting.rollout == "colocate",
-        f"sync in {setting.move_model_batches} parts": setting.move_model_batches,
-        f"{plan.cut.shared} share a prompt": plan.cut.shared > 1,
-        "offload": setting.offload_model,
-    }
-    return ", ".join(text for text, holds in words.items() if holds)
+    words = [setting.preset or "one GPU", setting.rollout]
+    if setting.rollout != "transformers":
+        words.append(f"TP {setting.tensor_parallel}")
+    if plan.cut.shared > 1:
+        words.append(f"{plan.cut.shared} share a prompt")
+    return ", ".join([*words, *(["offload"] if setting.offload_model else [])])

@@ -192,14 +192,12 @@ def _without_unknown(
 
 def _fix(message: str, name: str) -> str:
     """What a refusal of the parser asks for."""
-    if match := re.search(r"ambiguous option: (\S+) could match (.*)", message):
-        return nearest(match[1], match[2].split(", "), 0) or match[2]
-    if match := re.search(r"invalid choice: '?(.*?)'? \(choose from (.*)\)", message):
-        choices = [choice.strip("' ") for choice in match[2].split(",")]
-        return f"{name} {nearest(match[1], choices, NEAR) or choices[0]}"
+    if match := re.search(r"(?:option|choice): '?(.*?)'? (?:could match|\(choose from) ([^)]*)", message):
+        names = re.findall(r"[^\s',]+", match[2])
+        near = nearest(match[1], names)
+        return near if near.startswith("--") else f"{name} {near or names[0]}"
     values = {"expected": "VALUE", "invalid int": "1", "invalid float": _USUAL.get(name, "1.0")}
-    fixes = (f"{name} {value}" for sign, value in values.items() if sign in message)
-    return next(fixes, f"leave {name} out")
+    return next((f"{name} {value}" for sign, value in values.items() if sign in message), f"leave {name} out")
 
 
 def _strange(words: Sequence[str], parser: argparse.ArgumentParser) -> Iterator[Problem]:

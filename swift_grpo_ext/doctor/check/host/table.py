@@ -9,7 +9,6 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
-from contextlib import suppress
 from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -17,7 +16,7 @@ from typing import Any
 
 from swift_grpo_ext.doctor.check.host.child import MEGATRON as MEGATRON
 from swift_grpo_ext.errors import SwiftGrpoExtError
-from swift_grpo_ext.folders import write_whole
+from swift_grpo_ext.folders import cached, kept, user_cache
 from swift_grpo_ext.versions import installed_version
 
 _FORM = 7  # of the table; a table of another form is made again
@@ -31,24 +30,8 @@ class Refused(Exception):
 
 def cache_folder() -> Path:
     """Where what ms-swift says is kept, for the installed releases."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     releases = (installed_version(name) or "none" for name in _OF)
-    return cache / "swift-grpo-ext" / "-".join(["ms-swift", *releases, str(_FORM)])
-
-
-def kept(path: Path, content: Any) -> Any:
-    """Content that is written to the cache, as far as it can be."""
-    with suppress(OSError):  # a folder that cannot be written: it is made again the next time
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(path, json.dumps(content).encode())
-    return content
-
-
-def cached(path: Path) -> Any:
-    """What the cache has; None for nothing that can be read."""
-    with suppress(OSError, ValueError):
-        return json.loads(path.read_text(encoding="utf-8"))
-    return None
+    return user_cache() / "-".join(["ms-swift", *releases, str(_FORM)])
 
 
 def ask(questions: list[dict[str, Any]], limit: float = _LIMIT) -> list[Any]:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from swift_grpo_ext.doctor.check.facts.files import rows_of
 from swift_grpo_ext.doctor.check.facts.run import Run
-from swift_grpo_ext.doctor.check.rules.table import MOST, fault, grpo, rule
+from swift_grpo_ext.doctor.check.rules.table import fault, grpo, rule
 from swift_grpo_ext.findings import ERROR, WARNING, Problem
 from swift_grpo_ext.group.batch_sizes import groups_in
 
@@ -86,7 +86,7 @@ def _training(run: Run) -> Iterator[Problem]:
         rows -= _split(rows, args.split_dataset_ratio or 0)
     if 0 < rows < prompts:
         what = f"{rows} rows for a generation batch of {prompts} prompts: no batch is ever full"
-        yield Problem(what, "--dataset", f"{_smaller(run, rows)}, or more rows")
+        yield Problem(what, "--dataset", "more rows, or a lower --steps_per_generation")
 
 
 @rule(
@@ -118,14 +118,6 @@ def _evaluated_at_once(run: Run) -> int:
         return batch // group
     # Our trainer makes batches as small as the rows are few; for fewer rows than ranks it samples groups.
     return min(run.ranks, groups_in(batch, run.arguments.num_generations) or run.ranks)
-
-
-def _smaller(run: Run, rows: int) -> str:
-    """A generation batch that the rows fill, in whole groups where there is one."""
-    group = run.arguments.num_generations
-    step = run.ranks * run.micro_batch
-    steps = [n for n in range(1, min(MOST, rows * group // step) + 1) if step * n % group == 0]
-    return f"--steps_per_generation {steps[-1]}" if steps else "a smaller --per_device_train_batch_size"
 
 
 def _split(rows: int, ratio: float) -> int:
