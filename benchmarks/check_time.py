@@ -15,7 +15,8 @@ from pathlib import Path
 import yaml
 
 LAUNCHES = Path(__file__).parents[1] / "tests" / "doctor" / "launches.yaml"
-_WHOLE = ("wrappers", "failures", "not_followed", "written_by_the_script")  # the others are options alone
+# Parts of whole scripts; the others are options alone.
+_WHOLE = ("wrappers", "failures", "not_followed", "written_by_the_script", "not_known")
 
 
 def commands() -> list[str]:
