@@ -6,7 +6,8 @@ For each seed the quickstart's model is warmed up, then trained by GRPO twice: b
 `megatron rlhf` on the CPU (docs/megatron.md), where a copy of the policy in transformers samples in vLLM's
 place. Both have this package's trainer. Printed are the shares of 360 held-out images that are read right.
 ``--only`` leaves one engine out, ``--output`` keeps the runs. With
-SWIFT_GRPO_EXT_DISABLE=megatron the Megatron trainer is ms-swift's own.
+SWIFT_GRPO_EXT_DISABLE=megatron the Megatron trainer is ms-swift's own. Each engine shuffles the rows in its
+own way; with ``--in-order`` both read them as they stand in the file.
 
     python benchmarks/megatron_learns.py --seeds 1 --replay 60
 
@@ -75,7 +76,7 @@ def by_megatron(setting: Setting, warm: Path, digits: testing.Digits, output: Pa
     return output / "megatron" / f"checkpoint-{steps}"
 
 
-IN_ORDER = {"dataset_shuffle": False, "train_dataloader_shuffle": False, "logging_steps": 1}
+IN_ORDER = {"dataset_shuffle": False, "train_dataloader_shuffle": False}
 
 
 def replay(setting: Setting, steps: int, output: Path) -> None:
@@ -84,7 +85,7 @@ def replay(setting: Setting, steps: int, output: Path) -> None:
     digits = testing.digits_dataset(output / "digits", seed=setting.seed)
     warm = warm_start(setting, model, digits.train, output)
     short = replace(setting, grpo={**setting.grpo, "max_steps": steps})
-    by_megatron(short, warm, digits, output, **IN_ORDER)
+    by_megatron(short, warm, digits, output, **IN_ORDER, logging_steps=1)
     folder = output / "transformers"
     folder.mkdir()
     shutil.copy(output / "megatron/sampled.jsonl", folder)
@@ -92,6 +93,7 @@ def replay(setting: Setting, steps: int, output: Path) -> None:
         **TRAINING,
         **short.grpo,
         **IN_ORDER,
+        "logging_steps": 1,
         "save_strategy": "no",
         "gradient_accumulation_steps": 1,
         "adam_epsilon": 1e-8,
@@ -131,6 +133,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
     parser.add_argument("--model", choices=sorted(SETTINGS), default="qwen2_5_vl")
     parser.add_argument("--only", choices=sorted(ENGINES))
+    parser.add_argument("--in-order", action="store_true")
     parser.add_argument("--output", type=Path)
     parser.add_argument("--replay", type=int, metavar="STEPS")
     asked = parser.parse_args()
@@ -141,7 +144,10 @@ def main() -> None:
             if asked.replay:
                 replay(SETTINGS[asked.model].with_seed(seed), asked.replay, output)
                 continue
-            right = learn(SETTINGS[asked.model].with_seed(seed), engines, output)
+            setting = SETTINGS[asked.model].with_seed(seed)
+            if asked.in_order:
+                setting = replace(setting, grpo={**setting.grpo, **IN_ORDER})
+            right = learn(setting, engines, output)
         print(
             f"seed {seed}: " + ", ".join(f"{name} {share:.1f} %" for name, share in right.items()), flush=True
         )
