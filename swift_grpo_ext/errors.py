@@ -31,6 +31,11 @@ class SwiftGrpoExtError(Exception):
         return partial(type(self), where=self.where, fix=self.fix), (self.what,)
 
 
+def in_a_line(error: BaseException) -> str:
+    """An exception's kind, and the first line of what it says."""
+    return f"{type(error).__name__}: {next(iter(str(error).strip().splitlines()), '')}"
+
+
 NEAR = 0.75  # likeness below which a name is not suggested: worse than no suggestion
 
 

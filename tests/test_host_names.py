@@ -19,7 +19,7 @@ from swift_grpo_ext.compat.registry import patches
 
 PACKAGE = Path(swift_grpo_ext.__file__).parent
 LIST = Path(__file__).with_name("host_names.txt")
-HOST = "swift"
+HOSTS = ("swift",)
 
 
 def listed():
@@ -91,7 +91,7 @@ def modules():
 def imported_names(tree):
     """``from swift.x import y``, wherever in a module it stands."""
     for node in ast.walk(tree):
-        if isinstance(node, ast.ImportFrom) and not node.level and node.module.split(".")[0] == HOST:
+        if isinstance(node, ast.ImportFrom) and not node.level and node.module.split(".")[0] in HOSTS:
             yield from (f"{node.module}:{alias.name}" for alias in node.names)
 
 
@@ -156,7 +156,9 @@ def test_the_trainer_has_what_our_protocol_names():
 
     attributes, methods = members(Host)
     trainer = thing_at("swift.rlhf_trainers:GRPOTrainer")
-    bases = [cls for cls in trainer.__mro__ if cls.__module__.split(".")[0] in (HOST, "trl", "transformers")]
+    bases = [
+        cls for cls in trainer.__mro__ if cls.__module__.split(".")[0] in (*HOSTS, "trl", "transformers")
+    ]
     sources = "".join(Path(inspect.getsourcefile(cls)).read_text() for cls in bases)
     sources += Path(find_spec("swift.rlhf_trainers.utils").origin).read_text()
     assert not {name for name in methods if not hasattr(trainer, name)}
@@ -177,7 +179,7 @@ def test_the_list_has_every_method_that_our_protocol_names():
 
 
 def is_hosts(cls):
-    return cls.__module__.split(".")[0] == HOST
+    return cls.__module__.split(".")[0] in HOSTS
 
 
 @pytest.mark.slow  # it imports every module; `make test-hosts` runs it

@@ -5,9 +5,12 @@ the order of calls; what both engines share is in `swift_grpo_ext.trainer`.
 """
 
 import sys
+from functools import partial
+from importlib import import_module
 from types import ModuleType
 from typing import Any
 
+from swift_grpo_ext.errors import RefusedError
 from swift_grpo_ext.versions import package_facts
 
 ENGINE = ("megatron-core", "mcore-bridge")
@@ -25,8 +28,8 @@ def register() -> list[str]:
     if problem := next((fact.problem for fact in facts if fact.problem), ""):
         _off(f"{problem}, the release that it was tested with")
         return []
-    register_post_import_hook(_take_the_place, HOST)
-    register_post_import_hook(_join_ray, RAY)
+    register_post_import_hook(partial(_join, "trainer"), HOST)
+    register_post_import_hook(partial(_join, "ray_driver"), RAY)
     return ["grpo"]
 
 
@@ -34,17 +37,9 @@ def _off(why: Any) -> None:
     print(f"swift-grpo-ext: the part megatron is off: {why}", file=sys.stderr, flush=True)
 
 
-def _take_the_place(host: ModuleType) -> None:
+def _join(ours: str, host: ModuleType) -> None:
+    """Let classes of ours take the places of those in a module of ms-swift, or say why not."""
     try:
-        from swift_grpo_ext.megatron.trainer import MegatronGRPOTrainer
-    except ImportError as error:  # something that we change of ms-swift, mcore-bridge or Megatron is gone
+        import_module(f"{__name__}.{ours}").join(host)
+    except (ImportError, AttributeError, RefusedError) as error:  # something that we change is gone
         _off(error)
-        return
-    for place in (host, sys.modules[str(host.__package__)]):  # the package hands on what it has once found
-        place.MegatronGRPOTrainer = MegatronGRPOTrainer  # type: ignore[attr-defined]
-
-
-def _join_ray(pipeline: ModuleType) -> None:
-    from swift_grpo_ext.megatron.ray_driver import join
-
-    join(pipeline)

@@ -16,6 +16,7 @@ from megatron.core.extensions.transformer_engine import TEDotProductAttention
 from megatron.core.packed_seq_params import PackedSeqParams
 from torch import Tensor, nn
 
+from swift_grpo_ext.errors import in_a_line
 from swift_grpo_ext.group.attention import dense, sdpa
 from swift_grpo_ext.group.layout import CAUSAL, PackForm, PackLayout
 from swift_grpo_ext.group.tree import Node
@@ -117,7 +118,7 @@ def why_not_one_call(models: Sequence[nn.Module], config: Any) -> str:
         found = _with_gradients(one_call, module, given)
         wanted = _with_gradients(functools.partial(_by, dense), module, given)
     except Exception as error:
-        return f"{type(error).__name__}: {(str(error).strip().splitlines() or [''])[0]}"
+        return in_a_line(error)
     pairs = zip(found, wanted, strict=True)
     apart = max(float((one - other).abs().max() / other.abs().max()) for one, other in pairs)
     return f"it is {apart:.2g} of the largest value off; {limit:.2g} is rounding" if apart > limit else ""

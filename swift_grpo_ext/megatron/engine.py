@@ -79,7 +79,7 @@ class EngineCheck:
         if not now.all.tokens:
             self._say("log-probs not compared: the engine returns none")
             return None
-        engine = EngineFacts(f"vLLM {host.args.vllm_mode}", half=host.config.params_dtype.itemsize == 2)
-        record = judge(now, self._history, engine)
+        half = host.config.params_dtype.itemsize == 2
+        record = judge(now, self._history, EngineFacts(f"vLLM {host.args.vllm_mode}", half=half))
         self._history.append(now)
         return record

@@ -3,75 +3,63 @@
 The same prompts are drawn, the same completions generated, and stepped on, as the user's sizes say.
 """
 
-from dataclasses import dataclass, replace
-from typing import Any
-
 import torch
 from megatron.core import mpu
 
 from swift_grpo_ext.errors import RefusedError
 from swift_grpo_ext.group.batch_sizes import SWITCH, BatchSizes, Cut, cuts, first_fitting
-from swift_grpo_ext.group.gpu_memory import ASLEEP, COMMUNICATORS, WORKSPACES
 from swift_grpo_ext.group.pack_memory import PackShape, fits
 from swift_grpo_ext.losses import loss_named, why_sizes_matter
 from swift_grpo_ext.megatron.host import Host
 from swift_grpo_ext.settings import Settings
 from swift_grpo_ext.trainer.distributed import agreed_max
-from swift_grpo_ext.trainer.group_cut import PROMPT, TOKENS_WITHOUT_GPU, changed, text_sizes_of
+from swift_grpo_ext.trainer.group_cut import (
+    PROMPT,
+    TOKENS_WITHOUT_GPU,
+    changed,
+    free_beside_vllm,
+    text_sizes_of,
+)
 
 ADAM = 8  # bytes of a trained parameter's two moments, made at the first step, over data-parallel ranks
 
 
-@dataclass(frozen=True)
-class Sizes:
-    """How a run cuts its completions, and what is to be said of it."""
-
-    batch: int  # completions of a micro-batch
-    accumulation: int  # micro-batches of an optimizer step
-    line: str = ""  # empty if there is nothing to say
-
-
-def cut_by_groups(host: Host, settings: Settings, shared: bool) -> Sizes:
-    """Micro-batches with as much of a group as fits, if prompts are ``shared``.
+def cut_by_groups(host: Host, settings: Settings, shared: bool) -> tuple[BatchSizes, str]:
+    """Micro-batches with as much of a group as fits, if prompts are ``shared``; what is to be said of it.
 
     Raises:
         RefusedError: Whole groups are asked for (``SWIFT_GRPO_EXT_GROUP_BATCH=1``), and there is no way.
     """
-    sizes = _cut(host, settings, shared)
+    sizes, line = _cut(host, settings, shared)
     if settings.group_batch and sizes.batch % host.num_generations:
         raise RefusedError(
             f"micro-batches of {sizes.batch} completions hold no whole group of {host.num_generations}",
             where=f"{SWITCH}=1",
-            fix=sizes.line or "a larger --global_batch_size",
+            fix=line or "a larger --global_batch_size",
         )
-    return sizes
+    return sizes, line
 
 
-def _cut(host: Host, settings: Settings, shared: bool) -> Sizes:
+def _cut(host: Host, settings: Settings, shared: bool) -> tuple[BatchSizes, str]:
     args = host.args
     group = host.num_generations
-    batch = args.micro_batch_size
     accumulation = args.num_microbatches
-    given = Sizes(batch, accumulation)
+    before = BatchSizes(args.micro_batch_size, accumulation, accumulation * host.steps_per_generation)
     if settings.group_batch is False or not shared or group == 1:
-        return given
-    before = BatchSizes(batch, accumulation, accumulation * host.steps_per_generation)
+        return before, ""
     stages = args.pipeline_model_parallel_size
     ways = [cut for cut in cuts(before, group) if cut.sizes.accumulation >= stages]
     if not ways:
-        return given
+        return before, ""
     reason = _users_own(host)
     fitting = first_fitting(ways, lambda cut: bool(settings.group_batch) or _fits(host, settings, cut))
     best = len(ways) if reason else agreed_max(fitting, host.device)
     if best == len(ways):
         why = reason or "no more of a group fits"
-        return replace(given, line=f"micro-batches stay {batch} x {accumulation}: {why}")
+        return before, f"micro-batches stay {before.batch} x {accumulation}: {why}"
     after = ways[best].sizes
-    return Sizes(
-        after.batch,
-        after.accumulation,
-        f"{changed(before, after)}, to share prompts; logged clip ratios are theirs; {SWITCH}=0 keeps yours",
-    )
+    how = changed(before, after)
+    return after, f"{how}, to share prompts; logged clip ratios are theirs; {SWITCH}=0 keeps yours"
 
 
 def refuse_cut_groups(host: Host) -> None:
@@ -118,15 +106,6 @@ def _fits(host: Host, settings: Settings, cut: Cut) -> bool:
 
 def _free(host: Host) -> float | None:
     """Bytes that will be free beside the optimizer and a colocated vLLM; None without a GPU that tells."""
-    if not torch.cuda.is_available():
-        return None
-    try:
-        free, total = torch.cuda.mem_get_info()
-    except RuntimeError:
-        return None
-    args: Any = host.args
+    free = free_beside_vllm(host.args) if torch.cuda.is_available() else None
     trained = sum(p.numel() for model in host.unwrapped_models for p in model.parameters() if p.requires_grad)
-    later = ADAM * trained / mpu.get_data_parallel_world_size() + COMMUNICATORS[1] + WORKSPACES
-    if args.use_vllm and args.vllm_mode == "colocate" and not args.sleep_level:
-        later += args.vllm_gpu_memory_utilization * total
-    return free - later - (ASLEEP[1] if args.sleep_level else 0)
+    return None if free is None else free - ADAM * trained / mpu.get_data_parallel_world_size()

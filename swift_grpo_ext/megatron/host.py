@@ -39,6 +39,7 @@ class Host(Protocol):
     config: Any
     optimizer: Any
     accelerator: Ranks
+    model: nn.Module  # the first of them
     unwrapped_models: list[nn.Module]
     ref_models: list[nn.Module]
     output_layers: "OutputLayers"

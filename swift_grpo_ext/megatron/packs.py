@@ -41,12 +41,12 @@ class SharedBatch:
         """What the model is given; ``encoded``: features stand in for the pixels."""
         given = self.batch.forward_inputs(encoded)
         kept = {name: value for name, value in given.items() if name not in _OF_TRANSFORMERS}
-        packed = {
+        return {
+            **kept,
             "labels": self.predictions.targets,
             "attention_mask": None,
             "packed_seq_params": self.params,
         }
-        return {**kept, **packed}
 
     @property
     def signature(self) -> str:

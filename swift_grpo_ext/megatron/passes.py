@@ -3,16 +3,18 @@
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
-from megatron.core import mpu
 from swift.megatron.trainers import base, grpo_trainer, utils, vocab_parallel_utils
 from swift.rl_core.data import GRPOBatch
 from swift.utils import get_logger
 from torch import Tensor
 from torch.nn.functional import pad
 
+import swift_grpo_ext.ms_swift.megatron  # noqa: F401  (names that are replaced here)
+from swift_grpo_ext.errors import in_a_line
 from swift_grpo_ext.group.layout import PackForm
 from swift_grpo_ext.group.micro_batch import MicroBatch
 from swift_grpo_ext.group.self_check import limits, mismatch
@@ -27,23 +29,11 @@ from swift_grpo_ext.models.families import family_of
 from swift_grpo_ext.settings import Settings
 from swift_grpo_ext.swap import swapped
 from swift_grpo_ext.trainer.distributed import agreed_max, all_equal, all_ranks_are_here
-from swift_grpo_ext.trainer.samples import VisionSample
 
 logger = get_logger()
-# Names of ms-swift that passes go through, in all modules that have them.
-COMPUTE = "compute_logps_and_entropy_from_logits"
-PREPARE = "prepare_batch"
-COLLATE = "collate_to_grpo_micro_batch"
-# Inputs with a value for each token, and what stands there for a token that is padding.
-_PADDING = {
-    "input_ids": 0,
-    "labels": IGNORED,
-    "position_ids": 0,
-    "text_position_ids": 0,
-    "mm_token_type_ids": 0,
-    "loss_scale": 0,
-}
-_PASS = ("shared_prefix", "vision_once", "completion_logits")
+PASSES = ("shared_prefix", "vision_once", "completion_logits")  # what changes how a pass goes
+# Inputs, beside labels, with a value for each token, which is 0 where it is padding.
+_OF_TOKENS = ("input_ids", "position_ids", "text_position_ids", "mm_token_type_ids", "loss_scale")
 
 
 @dataclass
@@ -82,7 +72,7 @@ class Passes:
 
     def tell(self, *messages: str) -> None:
         """Log each message that is not empty once, on the rank that speaks."""
-        for message in filter(None, messages if self._host.is_main_process else ()):
+        for message in filter(None, messages):
             logger.info_once(f"swift-grpo-ext: {message}")
 
     @property
@@ -109,9 +99,7 @@ class Passes:
 
     def begin(self) -> None:
         """Another generation batch: what is known of the one before is forgotten."""
-        host = self._host
-        ranks = mpu.get_data_parallel_world_size()
-        self._before_update = host.global_batch_size // (host.micro_batch_size * ranks)
+        self._before_update = self._host.args.num_microbatches
         self.prepared.clear()
         if self._training:
             self.forget()
@@ -126,16 +114,9 @@ class Passes:
     def generation_batch(self) -> Iterator[None]:
         """While this is open, ms-swift makes micro-batches of samples."""
         self.begin()
-        with swapped(grpo_trainer, COLLATE, self._collating(getattr(grpo_trainer, COLLATE))):
+        stock = grpo_trainer.get_padding_to
+        with swapped(grpo_trainer, "get_padding_to", lambda args: None if self.pads else stock(args)):
             yield
-
-    def _collating(self, stock: Callable[..., tuple[Inputs, GRPOBatch]]) -> Callable[..., Any]:
-        def collate(samples: list[VisionSample], template: Any, **options: Any) -> tuple[Inputs, GRPOBatch]:
-            if self.pads:
-                options["padding_to"] = None
-            return stock(samples, template, **options)
-
-        return collate
 
     @contextmanager
     def preparing(self, inputs: Inputs) -> Iterator[None]:
@@ -154,15 +135,13 @@ class Passes:
     def prepare(self, inputs: Inputs, first_update: bool) -> Known:
         """Find out how passes over a micro-batch go, together with all ranks that compute it."""
         known = self._table[id(inputs["grpo_batch"])] = Known(first_update=first_update)
-        self._analyse(known, inputs)
+        if "completion_logits" in self.enabled:
+            known.predictions = predictions_of_rows(self._padded(inputs)["labels"])
+            if self._form or self._vision:
+                self._analyse(known, inputs)
         return known
 
     def _analyse(self, known: Known, inputs: Inputs) -> None:
-        if "completion_logits" not in self.enabled:
-            return
-        known.predictions = predictions_of_rows(self._padded(inputs)["labels"])
-        if not (self._form or self._vision):
-            return
         batch = analysed(inputs, inputs["grpo_batch"], self._family, self._form)
         if batch.reason:
             self.tell(f"a micro-batch went the stock way: {batch.reason}")
@@ -183,7 +162,7 @@ class Passes:
     @property
     def phase_now(self) -> str:
         """What the passes of this moment are for, as in `watch.phases`."""
-        return {"teacher": "logps"}.get(self._phase, self._phase) or "logps"
+        return "logps" if self._phase in ("", "teacher") else self._phase
 
     def phase(self, name: str) -> AbstractContextManager[None]:
         """While this is open, passes are for something else than the old log-probs."""
@@ -200,8 +179,7 @@ class Passes:
             self._check(known, inputs, stock)
         if self._phase == "old" and self._needs_no_old(known) and not known.taught:
             return None, None
-        with self._way(known):
-            return stock(iter([inputs]))
+        return self._pass(known, inputs, stock)
 
     # An update.
 
@@ -227,36 +205,42 @@ class Passes:
 
     # How a pass goes.
 
+    def _pass(self, known: Known, inputs: Inputs, stock: Callable[[Iterator[Any]], Logps]) -> Logps:
+        with self._way(known):
+            return stock(iter([dict(inputs)]))  # a pass moves the labels of the mapping that it is given
+
     @contextmanager
     def _way(self, known: Known) -> Iterator[None]:
-        compute = vocab_parallel_utils.compute_logps_and_entropy_from_logits
+        prepare = partial(self._prepared, known, utils.prepare_batch)
+        stock = vocab_parallel_utils.compute_logps_and_entropy_from_logits
         with ExitStack() as stack:
             for module in (base, utils):
-                prepare = self._preparing(known, getattr(module, PREPARE))
-                stack.enter_context(swapped(module, PREPARE, prepare))
+                stack.enter_context(swapped(module, "prepare_batch", prepare))
             if known.predictions:
                 for module in (grpo_trainer, vocab_parallel_utils):
-                    stack.enter_context(swapped(module, COMPUTE, known.predictions.computed_by(compute)))
+                    compute = partial(known.predictions.computed, stock)
+                    stack.enter_context(swapped(module, "compute_logps_and_entropy_from_logits", compute))
                 stack.enter_context(self._host.output_layers.only(known.predictions.places))
             if known.batch:
                 stack.enter_context(self._vision[self._training].standing_in(known.batch))
             yield
 
-    def _preparing(self, known: Known, stock: Callable[..., Inputs]) -> Callable[..., Inputs]:
-        def prepare(args: Any, data: Inputs, vp_stage: int | None = None) -> Inputs:
-            if known.shared:
-                return known.shared.inputs(encoded=known.batch is not None)
-            return stock(args, self._padded(data), vp_stage)
-
-        return prepare
+    def _prepared(
+        self, known: Known, stock: Callable[..., Inputs], args: Any, data: Inputs, vp_stage: int | None = None
+    ) -> Inputs:
+        if known.shared:
+            return known.shared.inputs(encoded=known.batch is not None)
+        return stock(args, self._padded(data), vp_stage)
 
     def _padded(self, inputs: Inputs) -> Inputs:
         """Rows end to end, as many tokens as sequence parallelism can divide."""
         rest = -inputs["input_ids"].shape[-1] % self._multiple
         if not rest or not self._host.template.padding_free:
             return inputs
-        given = {name: inputs[name] for name in _PADDING if isinstance(inputs.get(name), Tensor)}
-        return inputs | {name: pad(row, (0, rest), value=_PADDING[name]) for name, row in given.items()}
+        given = {name: inputs[name] for name in _OF_TOKENS if isinstance(inputs.get(name), Tensor)}
+        longer = {name: pad(row, (0, rest)) for name, row in given.items()}
+        labels = pad(inputs["labels"], (0, rest), value=IGNORED)
+        return inputs | longer | {"labels": labels}
 
     @property
     def _multiple(self) -> int:
@@ -272,19 +256,15 @@ class Passes:
             return
         problem = ""
         try:
-            # A pass moves the labels of the mapping that it is given.
-            with self._way(known):
-                found, _ = stock(iter([dict(inputs)]))
-            with self._way(Known()):
-                expected, _ = stock(iter([dict(inputs)]))
+            found, expected = (self._pass(way, inputs, stock)[0] for way in (known, Known()))
             problem = self._compared(inputs, found, expected)
         except Exception as error:
             if not all_ranks_are_here("megatron check"):
                 raise
-            problem = f"{type(error).__name__}: {(str(error).strip().splitlines() or [''])[0]}"
+            problem = in_a_line(error)
         if agreed_max(int(bool(problem)), self._host.device):
             logger.warning(f"swift-grpo-ext: self-check failed: {problem or 'on another rank'}")
-            self.enabled = self.enabled.without(**dict.fromkeys(_PASS, "self-check failed"))
+            self.enabled = self.enabled.without(**dict.fromkeys(PASSES, "self-check failed"))
             self._form = None
             self._vision = {}
             known.predictions = known.batch = known.shared = None

@@ -33,14 +33,10 @@ class Predictions:
         found = values.new_zeros(self.shape.numel()).index_copy(0, self.slots, of_losses)
         return found.view(self.shape)
 
-    def computed_by(self, stock: Compute) -> Compute:
+    def computed(self, stock: Compute, logits: Tensor, labels: Tensor, *args: Any, **kwargs: Any) -> Any:
         """ms-swift's log-probs and entropies of logits of these tokens alone, in the shape of all."""
-
-        def compute(logits: Tensor, labels: Tensor, *args: Any, **kwargs: Any) -> Any:
-            logps, entropies = stock(logits, self.targets, *args, **kwargs)
-            return self.spread(logps), None if entropies is None else self.spread(entropies)
-
-        return compute
+        logps, entropies = stock(logits, self.targets, *args, **kwargs)
+        return self.spread(logps), None if entropies is None else self.spread(entropies)
 
 
 def predictions_of_rows(labels: Tensor) -> Predictions:
@@ -72,8 +68,8 @@ class OutputLayers:
     def __init__(self, models: Sequence[nn.Module]) -> None:
         self._places: Tensor | None = None
         self._whole = ExitStack()  # open while the layer at hand does not expect its input divided
-        named = [model.named_modules() for model in models]
-        layers = [part for parts in named for name, part in parts if name.endswith("output_layer")]
+        parts = (part for model in models for part in model.named_modules())
+        layers = [part for name, part in parts if name.endswith("output_layer")]
         self.odd = next((type(one).__name__ for one in layers if type(one) is not ColumnParallelLinear), "")
         for layer in layers if not self.odd else ():
             layer.register_forward_pre_hook(self._select, with_kwargs=True)

@@ -9,8 +9,9 @@ from statistics import fmean
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
+import torch
 from swift.ray.megatron import grpo_trainer, megatron_worker
-from swift.ray.megatron.grpo_trainer import GRPOTrainer
+from swift.ray.megatron.grpo_trainer import GRPOSample, GRPOTrainer, compute_std_for_dynamic_sampling  # noqa: F401
 from swift.rl_core.data import GRPOBatch
 from swift.utils import get_logger
 from torch import Tensor
@@ -19,7 +20,9 @@ from swift_grpo_ext.errors import RefusedError
 from swift_grpo_ext.megatron.ray_worker import Worker
 from swift_grpo_ext.models.families import frame_of
 from swift_grpo_ext.ms_swift.overrides import require_overridden
-from swift_grpo_ext.rewards.registration import prepare, register_short_forms
+from swift_grpo_ext.rewards.registration import prepare
+from swift_grpo_ext.swap import swapped
+from swift_grpo_ext.trainer.baselines import Baselines, leave_out
 from swift_grpo_ext.trainer.rollout import Rollout
 from swift_grpo_ext.trainer.rows import Rows
 from swift_grpo_ext.trainer.samples import Row, Samples, VisionSample
@@ -30,7 +33,14 @@ _THEIRS = {
     "trainer": "swift.ray.megatron.grpo_trainer.GRPOTrainer",
     "loss": "swift.ray.megatron.loss.grpo.GRPOLoss",
 }
-_TEACHER = "teacher_prompt"  # a column: a teacher sees another prompt, and is compared with old log-probs
+
+
+class WholeGroups(Baselines):
+    """Baselines of groups that the driver has in whole, completion after completion."""
+
+    def _groups(self, samples: Sequence[VisionSample], total: int) -> tuple[Tensor, Tensor]:
+        rows = torch.arange(total)
+        return rows // self._host.num_generations, rows
 
 
 class Driver(GRPOTrainer):
@@ -41,6 +51,7 @@ class Driver(GRPOTrainer):
     accelerator = SimpleNamespace(is_main_process=True)
     enable_server_multi_turn = False
     eval_dataset: Any = None
+    _logs: dict[str, Any]
 
     @property
     def train_dataset(self) -> Any:
@@ -58,10 +69,14 @@ class Driver(GRPOTrainer):
         self.rows = Rows(self)
         self.rollout = Rollout(self)
         self.scoring = Scoring(self)
+        self.scoring.baselines = WholeGroups(self)
         self._metrics: dict[str, defaultdict[str, list[float]]] = {"train": defaultdict(list)}
         super()._prepare_state()
-        columns = getattr(self.train_dataset, "column_names", None) or [_TEACHER]
-        self.args.micro_batch_size, *_ = self.train_group.broadcast("join_driver", _TEACHER in columns)
+        self.loss_type = self.args.loss_type
+        # With this column a teacher sees another prompt, and is compared with old log-probs.
+        columns = getattr(self.train_dataset, "column_names", None) or ["teacher_prompt"]
+        taught = "teacher_prompt" in columns
+        self.args.micro_batch_size, *_ = self.train_group.broadcast("join_driver", taught)
         self.rows.begin()
 
     def _build_dataloader(self) -> None:
@@ -76,10 +91,8 @@ class Driver(GRPOTrainer):
 
     def _prepare_rewards(self) -> None:
         names = names_of(self.args.reward_funcs)
-        register_short_forms(names)
         super()._prepare_rewards()
-        frame = frame_of(getattr(self.template.config, "model_type", ""))
-        prepare(list(self.reward_funcs), frame, self.train_dataset)
+        prepare(list(self.reward_funcs), frame_of(self.template.config), self.train_dataset)
         self.scoring.guard(names)
 
     def _train_loop(self, tg: Any, train_iters: int, iteration: int) -> Any:
@@ -104,6 +117,32 @@ class Driver(GRPOTrainer):
         rewards: Tensor = super().score_completions(samples)
         return self.scoring.settled(samples, rewards) if rewards.shape[1] else rewards
 
+    def _dynamic_sampling(self, samples: Samples, rewards_per_func: Tensor) -> Any:
+        """Samples and rewards of groups whose rewards differ by more than rounding."""
+        of_groups = self.scoring.baselines.deviations
+        name = "compute_std_for_dynamic_sampling"
+        with swapped(grpo_trainer, name, lambda rewards, *_: of_groups((), rewards)):
+            return super()._dynamic_sampling(samples, rewards_per_func)
+
+    def compute_advantages(self, rewards_per_func: Tensor, kl_values: Tensor | None = None) -> Any:
+        """Advantages and rewards ``(n,)`` of an update's completions."""
+        advantages, rewards = super().compute_advantages(rewards_per_func, kl_values)
+        if rewards_per_func.shape[1]:  # else there is a teacher alone
+            self._logs = {"rewards": defaultdict(list)}
+            penalty = None if kl_values is None else self.beta * kl_values
+            baselines = self.scoring.baselines
+            advantages = baselines.of_loss(baselines.advantages((), rewards_per_func, penalty))
+        return advantages, rewards
+
+    def _scatter_advantages(self, grpo_batches: list[GRPOBatch], advantages: Tensor) -> None:
+        """Hand advantages out; completions that are not scored leave the loss."""
+        super()._scatter_advantages(grpo_batches, advantages)
+        if (kept := self.scoring.baselines.kept) is not None:
+            leave_out(grpo_batches, kept)
+        tokens = sum(batch.completion_mask.sum() for batch in grpo_batches)
+        for batch in grpo_batches:
+            batch.num_items_in_batch = tokens  # ms-swift's is a number, and its losses want a tensor
+
     @staticmethod
     def _scatter_logps(grpo_batches: list[GRPOBatch], rows: Sequence[dict[str, Any]], key: str) -> None:
         """None are those of the policy, which the update has anyway."""
@@ -121,18 +160,17 @@ class Driver(GRPOTrainer):
 def join(pipeline: ModuleType) -> None:
     """Let ms-swift's Ray pipeline, as it is imported, start our driver and workers.
 
-    Another trainer that somebody has registered stays, and so does ms-swift's where what we change is gone.
+    Another trainer that somebody has registered stays.
+
+    Raises:
+        RefusedError: Something that we change is gone.
     """
-    entry = pipeline._TRAINER_REGISTRY["grpo"]
+    entry = pipeline._TRAINER_REGISTRY.get("grpo")
     if entry != _THEIRS:
-        logger.info(f"swift-grpo-ext: Ray trains with {entry['trainer']}: prompts are not shared")
+        logger.info(f"swift-grpo-ext: Ray trains with {entry}: prompts are not shared")
         return
-    try:
-        require_overridden(Driver, GRPOTrainer, "megatron")
-        require_overridden(Worker, megatron_worker.MegatronWorker, "megatron", new="join_driver")
-    except RefusedError as error:
-        logger.warning(f"swift-grpo-ext: Ray's workers share no prompts: {error}")
-        return
+    require_overridden(Driver, GRPOTrainer, "megatron")
+    require_overridden(Worker, megatron_worker.MegatronWorker, "megatron", new="join_driver")
     # The pipeline that loads us holds the entry itself. Without a loss workers take their trainer's own.
     entry.update(trainer="swift_grpo_ext.megatron.ray_driver.Driver", loss=None)
     megatron_worker.MegatronWorker = Worker

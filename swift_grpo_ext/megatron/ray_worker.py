@@ -3,7 +3,7 @@
 from typing import Any
 
 from swift.ray.megatron import megatron_worker
-from swift.ray.megatron.megatron_worker import MegatronWorker
+from swift.ray.megatron.megatron_worker import MegatronWorker, _make_lifecycle_trainer  # noqa: F401
 
 from swift_grpo_ext.swap import swapped
 

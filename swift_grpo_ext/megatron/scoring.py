@@ -9,16 +9,13 @@ from accelerate.utils import gather, gather_object
 from megatron.core import mpu
 from swift.megatron.trainers.utils import gather as gather_over
 from swift.rl_core.data import GRPOBatch
-from swift.utils import get_logger
 from torch import Tensor
 
-from swift_grpo_ext.losses import loss_named
 from swift_grpo_ext.megatron.host import Host
-from swift_grpo_ext.trainer.baselines import Baselines, numbers
+from swift_grpo_ext.trainer.baselines import Baselines, leave_out, numbers
+from swift_grpo_ext.trainer.rollout import enough
 from swift_grpo_ext.trainer.samples import VisionSample
 from swift_grpo_ext.trainer.scoring import Scoring
-
-logger = get_logger()
 
 
 def ranks_in_order(host: Host) -> list[int]:
@@ -60,8 +57,7 @@ class RankScoring:
         """
         if not rewards.shape[1]:  # a teacher alone
             return rewards
-        every = self._scoring.settled(samples, gather(rewards))
-        return self._own(every)
+        return self._own(self._scoring.settled(samples, gather(rewards)))
 
     def advantages(
         self,
@@ -80,58 +76,44 @@ class RankScoring:
         every = baselines.advantages(samples, gather(rewards), penalty)
         host._logs["advantages"].extend(every.tolist())
         kept = baselines.kept
-        if kept is None or kept.all():
-            return self._own(every)
-        if host.unwrapped_models[0].training:
-            self._leave_out(self._own(kept.to(host.device)), batches)
-        if loss_named(host.loss_type).whole_groups:  # splits a group into above 0 and not: NaN is neither
-            every = every.masked_fill(~kept.to(every.device), torch.nan)
-        return self._own(every)
+        if kept is not None and not kept.all() and host.model.training:
+            # The micro-batches hold the completions of all ranks that compute them together, in order.
+            rows = gather_over(self._own(kept).int(), group=host._get_rollout_group())
+            leave_out(batches, rows.bool())
+        return self._own(baselines.of_loss(every))
 
     def resampled(
         self, samples: list[VisionSample], rewards: Tensor, fresh: Callable[[], list[VisionSample]]
     ) -> tuple[list[VisionSample], Tensor]:
         """This rank's samples and rewards of groups that can be compared, if enough are found.
 
-        As in `trainer.rollout.resampled`, each new batch, which ``fresh`` draws, counts. ms-swift also
-        cuts what it found by the numbers of the ranks, which are not in the order of groups with pipeline
-        and data parallelism, and puts rows of training into an evaluation.
+        ms-swift also cuts what it found by the numbers of the ranks, which are not in the order of groups
+        with pipeline and data parallelism, and puts rows of training, which ``fresh`` draws, into an
+        evaluation.
         """
         host = self._host
-        if not host.unwrapped_models[0].training:
+        if not host.model.training:
             return samples, rewards
         order = ranks_in_order(host)
-        wanted = host.args.generation_batch_size
-        kept: list[VisionSample] = []
-        scores: list[Tensor] = []
-        batch = samples, rewards
-        for new in range(host.max_resample_times + 1):
-            if new:
-                drawn = fresh()
-                batch = drawn, host._score_completions(drawn)
-            every, of_every = gather_object(batch[0]), gather(batch[1])
-            differ = self._scoring.baselines.deviations(batch[0], of_every) > 0
+
+        def scored() -> tuple[list[VisionSample], Tensor]:
+            drawn = fresh()
+            return drawn, host._score_completions(drawn)
+
+        def differing(samples: list[VisionSample], rewards: Tensor) -> tuple[list[VisionSample], Tensor]:
+            every, of_every = gather_object(samples), gather(rewards)
+            differ = self._scoring.baselines.deviations(samples, of_every) > 0
             each = len(every) // len(order)
             rows = [rank * each + row for rank in order for row in range(each)]
             chosen = [row for row in rows if differ[row]]
-            kept += [every[row] for row in chosen]
-            scores.append(of_every[chosen])
-            if len(kept) >= wanted:
-                start = order.index(host.process_index) * (wanted // len(order))
-                own = slice(start, start + wanted // len(order))
-                return kept[own], torch.cat(scores)[own]
-        logger.warning(
-            f"swift-grpo-ext: {len(kept)} of {wanted} completions are in groups whose rewards differ, after "
-            f"{host.max_resample_times} new batches (max_resample_times): the step takes the first batch"
-        )
-        return samples, rewards
+            return [every[row] for row in chosen], of_every[chosen]
 
-    def _leave_out(self, kept: Tensor, batches: Sequence[GRPOBatch]) -> None:
-        """The micro-batches hold the completions of all ranks that compute them together, in order."""
-        rows = gather_over(kept.int(), group=self._host._get_rollout_group()).bool()
-        sizes = [len(batch.completion_mask) for batch in batches]
-        for batch, of_batch in zip(batches, torch.split(rows, sizes), strict=True):
-            batch.completion_mask = batch.completion_mask & of_batch[:, None]
+        found = enough(host, (samples, rewards), scored, differing)
+        if not found:
+            return samples, rewards
+        each = len(found[0]) // len(order)
+        start = order.index(host.process_index) * each
+        return found[0][start : start + each], found[1][start : start + each]
 
     def _own(self, values: Tensor) -> Tensor:
         return values.chunk(self._host.world_size)[self._host.process_index].to(self._host.device)

@@ -1,8 +1,10 @@
 """The trainer that ms-swift builds for ``megatron rlhf --rlhf_type grpo``: the script of a run."""
 
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import cached_property, partial
+from types import ModuleType
 from typing import Any
 
 from swift.megatron.trainers.grpo_trainer import MegatronGRPOTrainer as HostGRPOTrainer
@@ -19,7 +21,7 @@ from swift_grpo_ext.megatron.scoring import RankScoring
 from swift_grpo_ext.megatron.watching import Watching
 from swift_grpo_ext.models.families import frame_of
 from swift_grpo_ext.ms_swift.overrides import require_overridden
-from swift_grpo_ext.rewards.registration import prepare, register_short_forms
+from swift_grpo_ext.rewards.registration import prepare
 from swift_grpo_ext.settings import current_settings
 from swift_grpo_ext.swap import swapped
 from swift_grpo_ext.trainer.distributed import ending_together
@@ -61,7 +63,6 @@ class MegatronGRPOTrainer(HostGRPOTrainer):
     # Construction.
 
     def __init__(self, args: Any, template: Any, **kwargs: Any) -> None:
-        require_overridden(MegatronGRPOTrainer, HostGRPOTrainer, "megatron")
         let_last_rank_speak()
         with self._ending_together():
             self.rows = Rows(self)
@@ -74,19 +75,20 @@ class MegatronGRPOTrainer(HostGRPOTrainer):
                 turn_off_unasked_dropout(model, part="megatron")
             self.output_layers = OutputLayers([*self.unwrapped_models, *self.ref_models])
             self.passes = Passes(self, current_settings())
-            sizes = cut_by_groups(self, current_settings(), "shared_prefix" in self.passes.enabled)
+            sizes, line = cut_by_groups(self, current_settings(), "shared_prefix" in self.passes.enabled)
             self.micro_batch_size = sizes.batch
             self.args.num_microbatches = sizes.accumulation
             refuse_cut_groups(self)
-            self.passes.tell(sizes.line)
-            self.passes.changed = lambda: self.passes.tell(*write_gains(self, self.passes.enabled, sizes))
+            self.passes.tell(line)
+            self.passes.changed = lambda: self.passes.tell(
+                *write_gains(self, self.passes.enabled, sizes, line)
+            )
             self.passes.changed()
             self.guard = Guard(0 if self.is_main_process else self.process_index or self.world_size)
             self.watching = Watching(self)
 
     def _prepare_rewards(self) -> None:
         names = names_of(self.args.reward_funcs)
-        register_short_forms(names)
         super()._prepare_rewards()
         self.reward_functions = list(self.reward_funcs)
         self.scoring.guard(names)
@@ -98,8 +100,7 @@ class MegatronGRPOTrainer(HostGRPOTrainer):
         self.train_dataset = train_dataset
         self.eval_dataset = val_dataset
         with self._ending_together():
-            frame = frame_of(getattr(self.template.config, "model_type", ""))
-            prepare(self.reward_functions, frame, train_dataset)
+            prepare(self.reward_functions, frame_of(self.template.config), train_dataset)
             self.rows.begin()
             self.held_out.begin(self.scoring.logged_names)
             with self.watching.watching(None):
@@ -258,3 +259,14 @@ class MegatronGRPOTrainer(HostGRPOTrainer):
         self.watching.add_policy(grpo_batch, output_tensor, of_first_update)
         with no_phantom_teacher(self, grpo_batch), real_groups(self, grpo_batch):
             return super().loss_func(output_tensor, data)
+
+
+def join(host: ModuleType) -> None:
+    """Let ms-swift build our trainer.
+
+    Raises:
+        RefusedError: A method that we change is gone.
+    """
+    require_overridden(MegatronGRPOTrainer, HostGRPOTrainer, "megatron")
+    for place in (host, sys.modules[str(host.__package__)]):  # the package hands on what it has once found
+        place.MegatronGRPOTrainer = MegatronGRPOTrainer  # type: ignore[attr-defined]

@@ -62,8 +62,7 @@ def why_not_once(
             return f"the vision tower or the aligner has adapters{FREEZE}"
         if noise := noise_in(tower):
             return noise
-    pairs = zip(towers, towers_of(references), strict=False)
-    if not all(same_weights(*pair) for pair in pairs):
+    if not all(map(same_weights, towers, towers_of(references))):
         return "the reference model has another vision tower; --ref_model with that of --model"
     return ""
 

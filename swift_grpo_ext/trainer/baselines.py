@@ -54,6 +54,12 @@ class Baselines:
         self.kept = result.kept[rows]
         return result.advantages[rows]
 
+    def of_loss(self, advantages: PerCompletion) -> PerCompletion:
+        """The last batch's as a loss takes them that splits a group into above 0 and not: NaN is neither."""
+        if self.kept is None or not loss_named(self._host.loss_type).whole_groups:
+            return advantages
+        return advantages.masked_fill(~self.kept.to(advantages.device), torch.nan)
+
     def leave_out_unscored(
         self, samples: Sequence[VisionSample], batches: Sequence[Mapping[str, GRPOBatch]]
     ) -> None:
@@ -133,6 +139,13 @@ class Baselines:
         kl = [(b.old_per_token_logps - b.ref_per_token_logps) * b.completion_mask for b in grpo_batches]
         penalty: PerCompletion = host.beta * gather(torch.cat([tokens.sum(-1) for tokens in kl]))
         return penalty
+
+
+def leave_out(batches: Sequence[GRPOBatch], kept: Bool[Tensor, " completions"]) -> None:
+    """Take the completions of micro-batches that are not ``kept``, in their order, out of the loss."""
+    sizes = [len(batch.completion_mask) for batch in batches]
+    for batch, rows in zip(batches, kept.split(sizes), strict=True):
+        batch.completion_mask = batch.completion_mask & rows[:, None]
 
 
 def numbers(names: Sequence[Hashable]) -> Int[Tensor, " names"]:

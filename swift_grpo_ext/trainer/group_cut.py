@@ -8,6 +8,7 @@ completions are generated, and stepped on, as the user's sizes say.
 
 from collections.abc import Callable
 from math import gcd
+from typing import Any
 
 import torch
 from transformers import PreTrainedConfig, PreTrainedModel
@@ -185,11 +186,9 @@ def text_sizes_of(config: PreTrainedConfig) -> TextSizes | None:
 
 def _free(early: Early, device: torch.device) -> float | None:
     """Bytes that will be free beside optimizer, gradients and a colocated vLLM; None if unreadable."""
-    try:
-        free, total = torch.cuda.mem_get_info(device)
-    except RuntimeError:
-        return None
     args = early.args
+    if (free := free_beside_vllm(args, device)) is None:
+        return None
     ranks = max(1, early.args.world_size)
     stage = _stage(args)
     parameters = list(early.model.parameters())
@@ -198,10 +197,19 @@ def _free(early: Early, device: torch.device) -> float | None:
     absent = sum(p.numel() * p.element_size() for p in parameters if p.device.type != "cuda")
     sizes = [getattr(p, "ds_numel", p.numel()) for p in parameters]
     states = gradient_bytes(trained, stage, ranks) + optimizer_bytes(trained, stage, ranks)
-    later = states + absent + COMMUNICATORS[1] + WORKSPACES + gathered_bytes(sum(sizes), max(sizes), stage)
+    return free - states - absent - gathered_bytes(sum(sizes), max(sizes), stage)
+
+
+def free_beside_vllm(args: Any, device: torch.device | None = None) -> float | None:
+    """Bytes that will be free beside what libraries and a colocated vLLM take; None if unreadable."""
+    try:
+        free, total = torch.cuda.mem_get_info(device)
+    except RuntimeError:
+        return None
+    taken = COMMUNICATORS[1] + WORKSPACES
     if args.use_vllm and args.vllm_mode == "colocate":
-        later += ASLEEP[1] if args.sleep_level else args.vllm_gpu_memory_utilization * total
-    return free - later
+        taken += ASLEEP[1] if args.sleep_level else args.vllm_gpu_memory_utilization * total
+    return float(free - taken)
 
 
 def _trains_little(model: PreTrainedModel) -> bool:

@@ -25,7 +25,7 @@ from swift_grpo_ext.ms_swift.shared import (
     RolloutOutput,
     TrainerCallback,
 )
-from swift_grpo_ext.rewards.registration import prepare, register_short_forms
+from swift_grpo_ext.rewards.registration import prepare
 from swift_grpo_ext.settings import current_settings
 from swift_grpo_ext.trainer.console import print_lines
 from swift_grpo_ext.trainer.distributed import ending_together
@@ -110,9 +110,8 @@ class GRPOTrainer(HostGRPOTrainer):
         **kwargs: Any,
     ) -> None:
         names = names_of(reward_funcs)  # ms-swift puts functions in their place
-        register_short_forms(names)
         super()._prepare_rewards(reward_funcs, reward_model, *args, **kwargs)
-        prepare(self.reward_funcs, frame_of(getattr(self.model.config, "model_type", "")), self.train_dataset)
+        prepare(self.reward_funcs, frame_of(self.model.config), self.train_dataset)
         self.scoring.guard(names)
 
     @cached_property

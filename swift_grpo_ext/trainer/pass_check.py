@@ -11,6 +11,7 @@ from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
+from swift_grpo_ext.errors import in_a_line
 from swift_grpo_ext.group.forward import is_flat
 from swift_grpo_ext.group.micro_batch import MicroBatch
 from swift_grpo_ext.group.self_check import forward_dtype, limits, mismatch, without_dropout
@@ -121,7 +122,7 @@ def tried(
                 if isinstance(error, torch.OutOfMemoryError):
                     no_room = error.with_traceback(None)  # whose frames hold the graph
                 else:
-                    problem = f"{type(error).__name__}: {(str(error).strip().splitlines() or [''])[0]}"
+                    problem = in_a_line(error)
             worst = agreed_max(2 if problem else int(no_room is not None), host.accelerator.device)
             if worst == 2:
                 return None, problem

@@ -278,30 +278,47 @@ def _bytes_digest(value: object) -> str:
 
 
 def resampled(host: Host, samples: Samples, rewards_per_func: Rewards) -> tuple[Samples, Rewards]:
-    """This rank's samples, and all ranks' rewards, of groups that can be compared, if enough are found.
+    """This rank's samples, and all ranks' rewards, of groups that can be compared, if enough are found."""
+    uneven = [host.dynamic_num_samples]  # of each batch: a server may return more than it was asked for
 
-    Groups of equal rewards give way to others (DAPO, arXiv 2503.14476). ms-swift's loop ends with a new batch
-    that nobody looks at, so ``--max_resample_times 1`` never helps. Here each of the new batches counts.
+    def fresh() -> tuple[Samples, Rewards]:
+        drawn = host._rollout_samples(next(host.dynamic_resample_iterator))
+        rewards = host._compute_rewards_per_func(drawn)
+        uneven.append(host.dynamic_num_samples)
+        return drawn, rewards
+
+    def differing(samples: Samples, rewards: Rewards) -> tuple[Samples, Rewards]:
+        differ = host.compute_std(samples, rewards) > 0
+        return list(compress(gather_object(samples), differ.tolist())), rewards[differ]
+
+    found = enough(host, (samples, rewards_per_func), fresh, differing)
+    host.dynamic_num_samples = any(uneven) if found else uneven[0]
+    return (get_even_process_data(host, found[0]), found[1]) if found else (samples, rewards_per_func)
+
+
+def enough(
+    host: Any,
+    batch: tuple[Samples, Rewards],
+    fresh: Callable[[], tuple[Samples, Rewards]],
+    differing: Callable[[Samples, Rewards], tuple[Samples, Rewards]],
+) -> tuple[Samples, Rewards] | None:
+    """A generation batch of all ranks' samples and rewards of ``differing`` groups; None if there are fewer.
+
+    Groups of equal rewards give way to others (DAPO, arXiv 2503.14476), which ``fresh`` draws. ms-swift's
+    loop ends with a new batch that nobody looks at, so ``--max_resample_times 1`` never helps. Here each of
+    the new batches counts.
     """
     wanted = host.args.generation_batch_size
-    uneven = [host.dynamic_num_samples]  # of each batch: a server may return more than it was asked for
     kept: list[VisionSample] = []
     rewards: list[Rewards] = []
-    batch = samples, rewards_per_func
     for new in range(host.max_resample_times + 1):
-        if new:
-            fresh = host._rollout_samples(next(host.dynamic_resample_iterator))
-            batch = fresh, host._compute_rewards_per_func(fresh)
-            uneven.append(host.dynamic_num_samples)
-        differ = host.compute_std(*batch) > 0
-        kept += compress(gather_object(batch[0]), differ.tolist())
-        rewards.append(batch[1][differ])
+        found, of_found = differing(*(fresh() if new else batch))
+        kept += found
+        rewards.append(of_found)
         if len(kept) >= wanted:
-            host.dynamic_num_samples = any(uneven)
-            return get_even_process_data(host, kept[:wanted]), torch.cat(rewards)[:wanted]
+            return kept[:wanted], torch.cat(rewards)[:wanted]
     get_logger().warning(
         f"swift-grpo-ext: {len(kept)} of {wanted} completions are in groups whose rewards differ, after "
         f"{host.max_resample_times} new batches (max_resample_times): the step takes the first batch"
     )
-    host.dynamic_num_samples = uneven[0]
-    return samples, rewards_per_func
+    return None

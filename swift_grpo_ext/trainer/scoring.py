@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from swift_grpo_ext.compat.refusals import Run, refuse
 from swift_grpo_ext.ms_swift.shared import _is_async_reward, get_logger
 from swift_grpo_ext.rewards.catalogue import NAMES, get_reward
+from swift_grpo_ext.rewards.registration import register_short_forms
 from swift_grpo_ext.rewards.runtime import cross_rank
 from swift_grpo_ext.rewards.runtime.batch import Composition
 from swift_grpo_ext.rewards.runtime.guard import AsyncGuard, Guard, Limited, PluginGuard
@@ -161,6 +162,11 @@ class Scoring:
 
 
 def names_of(reward_funcs: RewardFunctions) -> list[str]:
-    """The names among the reward functions of a command line; empty where a function was given itself."""
+    """The names among the reward functions of a command line; empty where a function was given itself.
+
+    Those with parameters are registered.
+    """
     given = reward_funcs if isinstance(reward_funcs, list) else [reward_funcs]
-    return [name if isinstance(name, str) else "" for name in given]
+    names = [name if isinstance(name, str) else "" for name in given]
+    register_short_forms(names)
+    return names

@@ -14,6 +14,8 @@ import torch
 from accelerate.utils import gather_object
 from swift.utils import get_logger
 
+from swift_grpo_ext.errors import in_a_line
+
 SECONDS = 5.0  # what a part may take in all, beside its share of the run
 SHARE = 0.1
 PARTS: dict[str, str] = {}  # name of each guarded part: the methods behind it, for tests
@@ -160,7 +162,6 @@ def _entered(context: AbstractContextManager[object]) -> AbstractContextManager[
 
 def _in_words(error: Exception) -> str:
     """An error in one line, with its place in the code."""
-    first = next(iter(str(error).strip().splitlines()), "")
     places = traceback.extract_tb(error.__traceback__)
     where = f" ({Path(places[-1].filename).name}:{places[-1].lineno})" if places else ""
-    return f"{type(error).__name__}: {first}{where}"
+    return in_a_line(error) + where

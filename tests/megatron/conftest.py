@@ -87,9 +87,9 @@ def tiny(shared_folder):
     return build
 
 
-def write_tiny(family: str, folder: Path) -> None:
+def write_tiny(family: str, folder: Path, **sizes: int) -> None:
     """Write a tiny checkpoint of a family into a folder."""
-    testing.tiny_checkpoint(family, folder, num_key_value_heads=2, **SIZES.get(family, {}))
+    testing.tiny_checkpoint(family, folder, num_key_value_heads=2, **SIZES.get(family, {}), **sizes)
     turn_experts(folder / "model.safetensors")
 
 

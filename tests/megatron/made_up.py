@@ -51,7 +51,7 @@ def image_name(images):
 
 
 def register_reward():
-    """``--reward_funcs made_up``: a number in [0, 1) that depends on the text only."""
+    """``--reward_funcs made_up``: a number in [0, 1) that depends on the text only; ``made_up_or_none``: for most texts."""
     from swift.rewards import orms
     from swift.rewards.orm import ORM
 
@@ -59,7 +59,13 @@ def register_reward():
         def __call__(self, completions, **kwargs):
             return [zlib.crc32(text.encode()) % 1000 / 1000 for text in completions]
 
+    class MadeUpOrNone(MadeUp):
+        def __call__(self, completions, **kwargs):
+            scores = super().__call__(completions)
+            return [None if 0.3 < score < 0.6 else score for score in scores]
+
     orms["made_up"] = MadeUp
+    orms["made_up_or_none"] = MadeUpOrNone
 
 
 def use_small_vocabulary(model):

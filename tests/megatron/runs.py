@@ -144,6 +144,8 @@ class Run:
             taken = [{} for _ in self.logs]
             for batch in rank["micro_batches"]:
                 for row, mask in enumerate(batch["mask"]):
+                    if not mask.any():  # it is not in the loss
+                        continue
                     advantage = batch["advantages"][row]
                     advantage = advantage[mask][0] if advantage.dim() else advantage
                     key = (round(advantage.item(), 4), int(mask.sum()))

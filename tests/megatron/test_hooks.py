@@ -48,6 +48,20 @@ def hooked(monkeypatch):
     return found
 
 
+@pytest.fixture
+def installed(monkeypatch):
+    """A function that sets the releases of megatron-core and mcore-bridge."""
+    real = versions.installed_version
+
+    def install(core, bridge):
+        found = {"megatron-core": core, "mcore-bridge": bridge}
+        monkeypatch.setattr(
+            versions, "installed_version", lambda name: found[name] if name in found else real(name)
+        )
+
+    return install
+
+
 @pytest.mark.parametrize(
     ("core", "bridge", "names", "line"),
     [
@@ -58,12 +72,8 @@ def hooked(monkeypatch):
         ("0.16.1", "1.5.0", [], "mcore-bridge 1.5.0 is outside >=1.6.5,<1.7"),
     ],
 )
-def test_other_releases_leave_it_off_with_one_line(monkeypatch, capsys, hooked, core, bridge, names, line):
-    installed = {"megatron-core": core, "mcore-bridge": bridge}
-    real = versions.installed_version
-    monkeypatch.setattr(
-        versions, "installed_version", lambda name: installed[name] if name in installed else real(name)
-    )
+def test_other_releases_leave_it_off_with_one_line(installed, capsys, hooked, core, bridge, names, line):
+    installed(core, bridge)
     assert megatron.register() == names
     assert list(hooked) == ([megatron.HOST, megatron.RAY] if names else [])
     said = capsys.readouterr().err.strip()
@@ -71,22 +81,40 @@ def test_other_releases_leave_it_off_with_one_line(monkeypatch, capsys, hooked, 
     assert "\n" not in said
 
 
-def test_the_trainer_takes_the_place_of_ms_swifts_in_both_modules(monkeypatch):
-    trainer, host, package = (ModuleType(name) for name in ("trainer", "swift.megatron.trainers.x", "p"))
-    host.__package__ = "p"
-    trainer.MegatronGRPOTrainer = Ours
+@pytest.fixture
+def ours(monkeypatch):
+    """The module with our trainer, which this process cannot import."""
+    trainer = ModuleType("trainer")
     monkeypatch.setitem(sys.modules, "swift_grpo_ext.megatron.trainer", trainer)
-    monkeypatch.setitem(sys.modules, "p", package)
-    megatron._take_the_place(host)
-    assert host.MegatronGRPOTrainer is package.MegatronGRPOTrainer is Ours
+    return trainer
 
 
-def test_ms_swifts_trainer_stays_where_something_that_we_change_is_gone(monkeypatch, capsys):
-    host = ModuleType("swift.megatron.trainers.x")
-    host.MegatronGRPOTrainer = Stock
-    monkeypatch.setitem(sys.modules, "swift_grpo_ext.megatron.trainer", ModuleType("trainer"))
-    megatron._take_the_place(host)
-    assert host.MegatronGRPOTrainer is Stock
-    said = capsys.readouterr().err.strip()
-    assert said.startswith("swift-grpo-ext: the part megatron is off: cannot import name")
-    assert "\n" not in said
+def test_ours_joins_a_module_of_ms_swift_that_is_imported(installed, hooked, ours):
+    installed("0.16.1", "1.6.5")
+    joined = []
+    ours.join = joined.append
+    megatron.register()
+    host = ModuleType(megatron.HOST)
+    hooked[megatron.HOST](host)
+    assert joined == [host]
+
+
+@pytest.mark.parametrize(
+    "gone",
+    [
+        ImportError("cannot import name 'prepare_batch'"),
+        AttributeError("module 'swift.ray' has no attribute 'x'"),
+        RefusedError("ms-swift 4.7 has no loss_func"),
+    ],
+)
+def test_ms_swifts_trainer_stays_where_something_that_we_change_is_gone(
+    gone, installed, hooked, ours, capsys
+):
+    def join(host):
+        raise gone
+
+    installed("0.16.1", "1.6.5")
+    ours.join = join
+    megatron.register()
+    hooked[megatron.HOST](ModuleType(megatron.HOST))
+    assert capsys.readouterr().err == f"swift-grpo-ext: the part megatron is off: {gone}\n"

@@ -3,12 +3,16 @@
 import json
 import os
 import subprocess
+from functools import partial
 
 import pytest
 
+from swift_grpo_ext import testing
 from swift_grpo_ext.plugin_files import plugin_file
+from tests.conftest import built_once
 from tests.megatron.comparing import assert_equal
-from tests.megatron.runs import FIXES, HERE, LIMIT, PATH, RunError, train_with_ray
+from tests.megatron.conftest import write_tiny
+from tests.megatron.runs import FIXES, HERE, LIMIT, PATH, RunError, train_megatron, train_with_ray
 from tests.megatron.table import FROZEN, OURS, PIPELINE, SEQUENCE, TENSOR
 from tests.megatron.test_trainer import PASSES, PATCHES, PROMPT, completion_tokens, gains, shares
 
@@ -88,6 +92,48 @@ def test_later_updates_of_a_generation_batch_have_old_log_probs(python_with_ray,
     assert_equal(ours, stock, steps=4)
     assert [stock.counts[step]["decoder_calls"] for step in (2, 3)] == [6, 2]
     assert [ours.counts[step]["decoder_calls"] for step in (2, 3)] == [4, 2]
+
+
+def test_a_teacher_is_compared_with_old_log_probs(python_with_ray, tiny, four_rows, shared_folder, tmp_path):
+    """It is in the workers, another model than the policy; its passes go ms-swift's way."""
+    teacher = built_once(shared_folder / "teacher", partial(write_tiny, "qwen2_5_vl", seed=7))
+    arguments = {"teacher_model": teacher, "teacher_model_type": testing.host_types(teacher)["model_type"]}
+    stock, ours = (
+        train_with_ray(
+            python_with_ray, tiny("qwen2_5_vl"), four_rows, tmp_path / name, **arguments, **plugins
+        )
+        for name, plugins in (("stock", {}), ("ours", OURS_TOO))
+    )
+    assert stock.logs[0]["teacher_kl"] > 0.01
+    assert ours.logs[0]["teacher_kl"] == pytest.approx(stock.logs[0]["teacher_kl"], rel=1e-5)
+    assert_equal(ours, stock)
+    assert gains(ours)["skip_old_logps"]["why"].startswith("a teacher is compared with it")
+    assert gains(ours)["shared_prefix"]["state"] == "on"
+
+
+@pytest.mark.parametrize("loss", ["dapo", "real"])
+def test_a_completion_that_is_not_scored_is_not_in_the_loss(
+    loss, python, python_with_ray, tiny, four_rows, tmp_path
+):
+    """As without Ray; of the losses one divides by the tokens that are left, one compares completions of a group."""
+    arguments = {"reward_funcs": "made_up_or_none", "loss_type": loss, **OURS_TOO}
+    model = tiny("qwen2_5_vl")
+    by_ray = train_with_ray(python_with_ray, model, four_rows, tmp_path / "ray", **arguments)
+    without = train_megatron(python, model, four_rows, tmp_path / "without", **arguments)
+    assert_equal(by_ray, without)
+    assert [4 < len(step) < 16 for step in by_ray.samples] == [True] * 3
+    for name in ("reward", "reward_std", "reward_coverage", "rewards/MadeUpOrNone/mean"):
+        assert by_ray.logs[0][name] == pytest.approx(without.logs[0][name], abs=1e-6)
+
+
+def test_f43_a_loss_over_tokens(python_with_ray, tiny, four_rows, reference, tmp_path):
+    """ms-swift's driver counts them in a number where its loss takes a tensor."""
+    with pytest.raises(RunError, match="'float' object has no attribute 'clamp'"):
+        train_with_ray(python_with_ray, tiny("qwen2_5_vl"), four_rows, tmp_path / "stock", loss_type="dapo")
+    arguments = {"loss_type": "dapo", "micro_batch_size": 2, **OURS_TOO}
+    run = train_with_ray(python_with_ray, tiny("qwen2_5_vl"), four_rows, tmp_path / "ours", 2, **arguments)
+    assert run.mode["dp"] == 2
+    assert_equal(run, reference(loss_type="dapo"))
 
 
 def test_rows_that_fill_no_generation_batch_are_refused(python_with_ray, tiny, four_rows, tmp_path):

@@ -91,9 +91,9 @@ def is_native(folder: str | Path) -> bool:
     return bool(set(named or ()) & {facts.architecture for facts in FAMILIES.values()})
 
 
-def frame_of(model_type: str) -> Frame | None:
-    """The frame in which a family (``model_type`` of its config) writes boxes and points, if it is known."""
-    return _entry_of(model_type).frame
+def frame_of(config: object) -> Frame | None:
+    """The frame in which the family of a config writes boxes and points, if it is known."""
+    return _entry_of(getattr(config, "model_type", "")).frame
 
 
 def tiling_of(model_type: str) -> Tiling | None:

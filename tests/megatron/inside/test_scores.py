@@ -110,7 +110,7 @@ def test_dynamic_sampling_that_finds_too_few_takes_the_first_batch(ranks, said):
 
 def test_an_evaluation_keeps_its_rows(ranks):
     made, samples, rewards, _ = ranks([EQUAL + EQUAL], 0)
-    made._host.unwrapped_models[0].eval()
+    made._host.model.eval()
     kept, _ = made.resampled(samples, rewards, lambda: pytest.fail("drew rows of training"))
     assert kept is samples
 
