@@ -42,7 +42,6 @@ class Scoring:
         self.baselines = Baselines(host)  # turns rewards into advantages
         self._table: RewardTable = load_table(current_settings().reward_table)
         self._budget = cross_rank.Budget(current_settings().reward_failures)
-        self._scales = cross_rank.TaskScales()
         self._rules: list[RewardRule] = []
         self._given_weights: Float[Tensor, " functions"] | None = None
         self.logged_names: dict[str, str] = {}  # of rewards, by the names under which they were asked for
@@ -78,7 +77,7 @@ class Scoring:
         composition = None
         if own and name not in NAMES:
             runner = cache(lambda name: Runner(get_reward(name), args, table))
-            composition = Composition(rule, table.task_column, rule.floor, runner)
+            composition = Composition(rule, table.task_column, scorer=runner)
         options = {"composition": composition, "output_dir": args.output_dir}
         if _is_async_reward(function):
             return AsyncGuard(function, name, seconds=seconds if own else None, **options)
@@ -111,9 +110,6 @@ class Scoring:
         self._warn_of_unscored(rewards, total)
         everybodys = [task for _, of_rank, _ in gathered for task in of_rank]
         self._log(cross_rank.task_means(rewards, everybodys, self._host.reward_func_names))
-        chosen = [number for number, rule in enumerate(self._rules) if rule.normalise]
-        if chosen:
-            rewards = self._scales.scaled(rewards, everybodys, chosen)
         return self._without_placeholders(rewards, [cut for _, _, of_rank in gathered for cut in of_rank])
 
     def _account(self, reports: list[Any]) -> dict[str, Report]:

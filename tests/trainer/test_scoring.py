@@ -66,7 +66,7 @@ def test_a_mixed_dataset_trains_in_one_run(train, mixed, capfd):
         "rewards": {
             "ext_iou": {"tasks": ["grounding"]},
             "ext_choice": {"tasks": ["choice"]},
-            "ext_ocr": {"tasks": ["ocr"], "normalise": True, "weight": [[0, 1.0], [2, 3.0]]},
+            "ext_ocr": {"tasks": ["ocr"], "weight": [[0, 1.0], [2, 3.0]]},
             "ext_math": {"tasks": ["choice"]},
         }
     }

@@ -14,8 +14,6 @@ from swift_grpo_ext.rewards.runtime.ledger import Failure, Report
 if TYPE_CHECKING:
     from torch import Tensor
 
-WARM_UP = 64  # scores of a task that must have been seen before it is scaled
-KEPT = 0.99  # share of the past that a running variance keeps, per batch
 WINDOW = 1000  # completions of a reward, on all ranks, over which failures are counted
 
 
@@ -97,39 +95,3 @@ def _rows_by_task(tasks: Sequence[object]) -> dict[str, list[int]]:
 
 def _known(rewards: Tensor, rows: list[int], column: int) -> list[float]:
     return [score for score in rewards[rows, column].tolist() if not math.isnan(score)]
-
-
-@dataclass
-class _Running:
-    mean: float = 0.0
-    variance: float = 0.0
-    seen: int = 0
-
-    def take(self, scores: list[float]) -> None:
-        mean = sum(scores) / len(scores)
-        variance = sum((score - mean) ** 2 for score in scores) / len(scores)
-        kept = KEPT if self.seen >= WARM_UP else self.seen / (self.seen + len(scores))
-        shift = mean - self.mean
-        self.variance = kept * self.variance + (1 - kept) * variance + kept * (1 - kept) * shift**2
-        self.mean += (1 - kept) * shift
-        self.seen += len(scores)
-
-
-@dataclass
-class TaskScales:
-    """Running deviation of each reward for each task, the same on every rank; it starts anew on resuming."""
-
-    _running: dict[tuple[int, str], _Running] = field(default_factory=lambda: defaultdict(_Running))
-
-    def scaled(self, rewards: Tensor, tasks: Sequence[object], columns: Sequence[int]) -> Tensor:
-        """Columns of ``(completions of all ranks, rewards)`` over their task's deviation."""
-        result = rewards.clone()
-        for task, rows in _rows_by_task(tasks).items():
-            for column in columns:
-                if not (known := _known(rewards, rows, column)):
-                    continue
-                running = self._running[column, task]
-                running.take(known)
-                if running.seen >= WARM_UP and running.variance > 1e-8:
-                    result[rows, column] /= math.sqrt(running.variance)
-        return result

@@ -1,4 +1,4 @@
-"""The reward table: parameters, routing, gates, schedules and normalisation, as data.
+"""The reward table: parameters, routing, golds, gates and schedules, as data.
 
 ``SWIFT_GRPO_EXT_REWARD_TABLE`` holds it as JSON or as the path of a JSON file; docs/parts/rewards.md has
 an example. The key ``*`` under ``rewards`` gives parameters to every reward that has them.
@@ -43,10 +43,8 @@ class RewardRule(BaseModel):
     tasks: tuple[str, ...] = ()  # values of the task column that it applies to, as text; empty: all
     gate: str | None = None  # a reward of the catalogue, behind which the score is the lowest possible
     gate_at: FiniteFloat | None = None  # what the gate must reach; its highest score if not given
-    floor: FiniteFloat = 0.0  # score behind a closed gate, for a reward of the user's own
     # Factor on ``--reward_weights``; or points [step, factor], between them a straight line.
     weight: FiniteFloat | Annotated[list[tuple[int, FiniteFloat]], Field(min_length=1)] = 1.0
-    normalise: bool = False  # divide by the running standard deviation of the task
 
     @field_validator("tasks", mode="before")
     @classmethod
@@ -154,9 +152,6 @@ def _check_of_catalogue(reward: Reward, rule: RewardRule) -> None:
     reward.declared.checked(rule.parameters)
     if unread := sorted(rule.inputs.keys() - set(reward.columns)):
         raise ValueError(f"{reward.name} does not read the column {unread[0]!r}")
-    if rule.floor not in (0.0, reward.low):
-        what = f"its score behind a gate is {reward.low:g}, so it takes no floor"
-        raise ValueError(f"{reward.name} is of the catalogue: {what}")
 
 
 def _check_gate(name: str, rule: RewardRule) -> None:

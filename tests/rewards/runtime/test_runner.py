@@ -183,10 +183,6 @@ def test_a_closed_gate_gives_the_lowest_score_and_leaves_unscored_rows_unscored(
             {"rewards": {"ext_cosine": {"inputs": {"acuracy": "ext_choice"}}}},
             "does not read the column 'acuracy'",
         ),
-        (
-            {"rewards": {"ext_iou": {"gate": "ext_format", "floor": -1}}},
-            "behind a gate is 0, so it takes no floor",
-        ),
         ({"rewards": {"ext_iou": {"gate_at": 0.5}}}, "gate_at, but no gate"),
         ({"rewards": {"ext_iou": {"gate": "ext_format", "gate_at": 5}}}, "ext_format scores 1 at most"),
         ({"rewards": {"ext_iou": {"weight": math.nan}}}, "finite number"),
