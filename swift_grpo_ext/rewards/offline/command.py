@@ -42,12 +42,12 @@ def run(
         samples = gold_samples(name, rows, rules) if gold else samples_of(rows, completions)
         with progress(f"{name} scores {len(samples)} completions"):
             results.append(score(name, samples, rules, plugins))
-    files = [_write(results, output or Path())]
+    file = _write(results, output or Path())
     if as_json:
-        print(json.dumps(printed.summary(results, gold, files), ensure_ascii=False, indent=1))
+        print(json.dumps(printed.summary(results, gold, file), ensure_ascii=False, indent=1))
     else:
         printed.print_all(results, gold)
-        print(*files, sep="\n")
+        print(file)
     has_failed = any(outcome.failed for scored in results for outcome in scored.outcomes)
     if not gold and not has_failed and not any(scored.scores for scored in results):
         columns = ", ".join(dict.fromkeys(name for row in rows for name in row))

@@ -74,20 +74,16 @@ def samples_of(rows: Sequence[dict[str, Json]], completions: Path | None) -> lis
 def _lines(path: Path) -> Iterator[Any]:
     if not path.is_file():
         raise DatasetRowError("no such file", where=str(path), fix="give the path of a JSONL file")
-    raw = path.read_bytes()
-    try:
-        text = raw.decode("utf-8-sig").rstrip()
-    except UnicodeDecodeError as error:
-        place = raw.count(b"\n", 0, error.start) + 1
-        raise DatasetRowError("not UTF-8", where=f"{path}:{place}", fix="write the file as UTF-8") from None
+    text = path.read_bytes().rstrip()
+    fix = "one JSON value per line in UTF-8, no empty lines"
     if not text:
-        raise DatasetRowError("nothing in it", where=str(path), fix="one JSON value per line")
-    for number, line in enumerate(text.split("\n"), start=1):
+        raise DatasetRowError("nothing in it", where=str(path), fix=fix)
+    for number, line in enumerate(text.split(b"\n"), start=1):
         try:
-            yield json.loads(line)
-        except (ValueError, RecursionError):
-            fix = "one JSON value per line, no empty lines"
-            raise DatasetRowError("line is no JSON", where=f"{path}:{number}", fix=fix) from None
+            yield json.loads(line.decode("utf-8-sig"))
+        except (ValueError, RecursionError) as error:
+            what = "not UTF-8" if isinstance(error, UnicodeDecodeError) else "line is no JSON"
+            raise DatasetRowError(what, where=f"{path}:{number}", fix=fix) from None
 
 
 def _is_table(line: Json) -> bool:

@@ -1,13 +1,12 @@
 """Scores as a table and a file."""
 
 import json
-import re
 import statistics
 import sys
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
 from pathlib import Path
-from typing import Literal
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
@@ -18,30 +17,33 @@ from swift_grpo_ext.rewards.contract import Outcome
 from swift_grpo_ext.rewards.offline.files import Sample
 from swift_grpo_ext.rewards.offline.scoring import TOLERANCE, Scored
 from swift_grpo_ext.rewards.reading.answer import ANSWER, last_block
-from swift_grpo_ext.rewards.reading.json_text import Json
 from swift_grpo_ext.rewards.runtime.ledger import columns_in_words
 
 NAMED = 10  # rows without a score that are named, by reward; the file of scores names all
 READ = 5  # golds that are printed as they were read
-SHOWN = 120
-KEYS = ("reward", "scored", "unscored", "mean", "std", "min", "median", "max", "at_max", "at_min")
-FORMATS = {"reward": "{}", "scored": "{}", "unscored": "{}", "at_max": "{:.1%}", "at_min": "{:.1%}"}
+SHOWN = 120  # characters of a gold
+MEASURES: dict[str, Callable[[Sequence[float]], float]] = {
+    "mean": statistics.fmean,
+    "std": statistics.pstdev,
+    "min": min,
+    "median": statistics.median,
+    "max": max,
+}
 
 
 def print_all(results: Sequence[Scored], gold: bool) -> None:
     """Print figures, and rows to look at; wide enough for the table where standard output is no terminal."""
     console = Console() if sys.stdout.isatty() else Console(width=120)
     table = Table(box=SIMPLE_HEAD, header_style="bold", pad_edge=False)
-    for key in KEYS:
-        justify: Literal["left", "right"] = "left" if key == "reward" else "right"
-        table.add_column(key.replace("_", " "), justify=justify, overflow="fold")
+    table.add_column("reward", overflow="fold")
+    for name in list(_figures(results[0]))[1:]:
+        table.add_column(name.replace("_", " "), justify="right", overflow="fold")
     for scored in results:
-        pairs = _figures(scored).items()
-        table.add_row(*("-" if it is None else FORMATS.get(key, "{:.3f}").format(it) for key, it in pairs))
+        table.add_row(*(_cell(name, figure) for name, figure in _figures(scored).items()))
     console.print(table)
     for scored in results if gold else ():
-        of = f"{len(scored.scores)} of {len(scored.samples)}"
-        _print_lines(f"[bold]{scored.reward.name}[/]: {of} golds read", _readings(scored), console)
+        title = f"[bold]{scored.reward.name}[/]: {len(scored.scores)} of {len(scored.samples)} golds read"
+        _print_lines(title, islice(_readings(scored), READ), console)
     for scored in results:
         _print_wanting(scored, gold, console)
 
@@ -72,27 +74,17 @@ def _print_wanting(scored: Scored, gold: bool, console: Console) -> None:
 
 
 def _readings(scored: Scored) -> Iterable[str]:
-    """How golds were read: of each form of gold the first row."""
-    readings: dict[object, str] = {}
+    """How the golds that got a score were read."""
     for sample, outcome in scored.pairs:
-        golds = (sample.columns.get(name) for name in scored.reward.gold)
-        gold = next((gold for gold in golds if gold is not None), None)
-        form = _form(gold)
-        if outcome.score is not None and form not in readings and len(readings) < READ:
+        if outcome.score is not None:
+            golds = (sample.columns.get(name) for name in scored.reward.gold)
+            gold = next((gold for gold in golds if gold is not None), None)
             answer = last_block(sample.completion, ANSWER) or sample.completion
             read = " ".join(answer.split())[:SHOWN]
-            readings[form] = f"row {sample.row}: {str(gold)[:SHOWN]!r} is read as {read}"
-    return readings.values()
+            yield f"row {sample.row}: {str(gold)[:SHOWN]!r} is read as {read}"
 
 
-def _form(gold: Json) -> tuple[str, object]:
-    """What golds have in common that are probably read alike: type and length; of a text, its signs."""
-    if isinstance(gold, str):
-        return "text", re.sub(r"\d+", "0", re.sub(r"[^\W\d]+", "a", gold[:SHOWN]))
-    return type(gold).__name__, len(gold) if isinstance(gold, (list, dict)) else 0
-
-
-def summary(results: Sequence[Scored], gold: bool, files: Sequence[Path]) -> dict[str, object]:
+def summary(results: Sequence[Scored], gold: bool, file: Path) -> dict[str, object]:
     """The same figures as JSON, with every row that is named in words otherwise."""
     rewards = [
         {
@@ -105,20 +97,29 @@ def summary(results: Sequence[Scored], gold: bool, files: Sequence[Path]) -> dic
         }
         for scored in results
     ]
-    return {"rewards": rewards, "files": [str(file) for file in files]}
+    return {"rewards": rewards, "files": [str(file)]}
 
 
 def _figures(scored: Scored) -> dict[str, object]:
-    """What stands under `KEYS`; None where there is no score."""
+    """Figures by their names; None where there is no score."""
     scores = scored.scores
-    reward = scored.reward
-    counts = [reward.name, len(scores), len(scored.outcomes) - len(scores)]
-    measures = (statistics.fmean, statistics.pstdev, min, statistics.median, max)
-    figures = [measure(scores) if scores else None for measure in measures]
-    for bound in (reward.high, reward.low):
-        at = sum(abs(score - bound) <= TOLERANCE for score in scores)
-        figures.append(at / len(scores) if scores else None)
-    return dict(zip(KEYS, [*counts, *figures], strict=True))
+    figures: dict[str, object] = {
+        "reward": scored.reward.name,
+        "scored": len(scores),
+        "unscored": len(scored.outcomes) - len(scores),
+    }
+    for name, measure in MEASURES.items():
+        figures[name] = measure(scores) if scores else None
+    for name, bound in (("at_max", scored.reward.high), ("at_min", scored.reward.low)):
+        at_bound = [abs(score - bound) <= TOLERANCE for score in scores]
+        figures[name] = statistics.fmean(at_bound) if scores else None
+    return figures
+
+
+def _cell(name: str, figure: object) -> str:
+    if not isinstance(figure, float):
+        return "-" if figure is None else str(figure)
+    return f"{figure:.1%}" if name.startswith("at_") else f"{figure:.3f}"
 
 
 def _in_words(sample: Sample, outcome: Outcome) -> str:
@@ -128,8 +129,7 @@ def _in_words(sample: Sample, outcome: Outcome) -> str:
 
 def _short(outcome: Outcome) -> str:
     reason = " ".join(outcome.reason.split())[:200]
-    score_words = [] if outcome.score is None else [f"scores {outcome.score:g}"]
-    return ", ".join([*score_words, *([reason] if reason or not score_words else [])])
+    return reason if outcome.score is None else f"scores {outcome.score:g}" + f", {reason}" * bool(reason)
 
 
 def write_scores(results: Sequence[Scored], path: Path) -> None:
