@@ -30,7 +30,7 @@ class BatchRecord:
     first_update: bool = False  # nothing is updated before its first policy pass, so it has no old pass
     forwarded: Bool[Tensor, "batch keep"] | None = None  # tokens that the policy's pass went over; None: all
     skipped: int = 0  # passes over it that were left out and are not counted yet
-    in_one_pack: bool | None = None  # it is one pack, whatever ms-swift would cut it into; None: not decided
+    packs: int | None = None  # that it is in the place of ms-swift's chunks; 0: chunks; None: not decided
 
 
 class BatchRecords:

@@ -286,7 +286,7 @@ class GRPOTrainer(HostGRPOTrainer):
         if phase == "old" and (instead := self.passes.old.instead(record, grpo_batch, self.engine_check)):
             return instead
         stock = super()._get_per_token_logps_and_entropies
-        with self.monitors.phase(phase), self.passes.in_one_pack(model, model_inputs, grpo_batch):
+        with self.monitors.phase(phase), self.passes.in_packs(model, model_inputs, grpo_batch):
             logps, entropies = stock(model, model_inputs, grpo_batch, *args, **kwargs)
         self.logging.note_pass(logps)
         self.passes.old.note(record, grpo_batch, logps)
@@ -315,7 +315,7 @@ class GRPOTrainer(HostGRPOTrainer):
     def _compute_loss(
         self, model: nn.Module, model_inputs: Inputs, grpo_batch: GRPOBatch, *args: Any
     ) -> Float[Tensor, ""]:
-        with self.passes.in_one_pack(model, model_inputs, grpo_batch):
+        with self.passes.in_packs(model, model_inputs, grpo_batch):
             return super()._compute_loss(model, model_inputs, grpo_batch, *args)
 
     def _compute_loss_chunked(

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from inspect import signature
 from typing import Any
 
+import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
@@ -79,7 +80,7 @@ class OnePass:
         needed = self._without_zero_advantage(request) or request.batch
         self._work.add(record, request.batch, needed, request.vision)
 
-        scores = self.scores(request.model, needed, request.with_entropy, request.vision)
+        scores = self.scores(request.model, needed, request.with_entropy, request.vision, record.packs or 1)
         logps = scores[..., 0]
         entropies = scores[..., 1]
         if record.forwarded is not None:
@@ -87,16 +88,19 @@ class OnePass:
         return logps, entropies if request.with_entropy else None
 
     def scores(
-        self, model: nn.Module, batch: MicroBatch, with_entropy: bool, vision: VisionOnce | None
+        self, model: nn.Module, batch: MicroBatch, with_entropy: bool, vision: VisionOnce | None, packs: int
     ) -> Float[Tensor, "batch keep 2"]:
         """Log-probs and entropies of the completions, 0 where there is no loss."""
-        if self._halves.parts == 1 or not self.enabled.shared_prefix:
+        halves = self._halves.parts
+        if packs == halves == 1 or not self.enabled.shared_prefix:
             return self._scores_of_part(model, batch, with_entropy, vision)
 
         def scores_of(part: MicroBatch) -> Callable[[], Float[Tensor, "batch keep 2"]]:
             return lambda: self._scores_of_part(model, part, with_entropy, vision)
 
-        return summed([scores_of(part) for part in in_parts(batch, self._halves.parts)])
+        parts = [scores_of(part) for part in in_parts(batch, packs * halves)]
+        # Chunks of ms-swift's keep their graphs, too; where memory has run out each is computed again.
+        return summed(parts) if halves > 1 else torch.stack([run() for run in parts]).sum(0)
 
     def _stock_with_features(self, request: Request) -> Scores:
         assert request.vision is not None

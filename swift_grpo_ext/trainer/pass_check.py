@@ -84,7 +84,7 @@ class SelfCheck:
         return compare(
             plain,
             batch,
-            lambda: one_pass.scores(plain, batch, False, request.vision),
+            lambda: one_pass.scores(plain, batch, False, request.vision, request.record.packs or 1),
             request.stock_rows,
             dtype,
         )

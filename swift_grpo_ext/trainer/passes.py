@@ -10,7 +10,7 @@ from torch import nn
 
 from swift_grpo_ext.group.interface import take_packs
 from swift_grpo_ext.group.media import GRIDS_OF
-from swift_grpo_ext.group.micro_batch import MicroBatch, analyse
+from swift_grpo_ext.group.micro_batch import MicroBatch, analyse, parts_within
 from swift_grpo_ext.group.vision_once import VisionOnce
 from swift_grpo_ext.models.families import family_of
 from swift_grpo_ext.ms_swift.shared import GRPOBatch, get_logger
@@ -33,7 +33,7 @@ from swift_grpo_ext.trainer.sampling import sampled_once
 from swift_grpo_ext.trainer.tower import RunTower
 
 logger = get_logger()
-
+_CHUNKS = 2**30  # in the place of a number of packs: more than there can be
 
 class Passes:
     """Answers the trainer's questions for log-probs; ``cut`` says how micro-batches were cut."""
@@ -110,36 +110,40 @@ class Passes:
         """What a pass is for, as in `watch.phases`."""
         return self.batches.phase_of(grpo_batch, lambda: self._handles(model))
 
-    def in_one_pack(
+    def in_packs(
         self, model: nn.Module, model_inputs: Inputs, grpo_batch: GRPOBatch
     ) -> AbstractContextManager[None]:
-        """While this is open, a server's many rows are one pack, if it has no more tokens than one chunk.
+        """While this is open, a server's many rows are packs, each of at most the tokens of one chunk.
 
         Where a scheduler returns several rows for a request, ms-swift cuts micro-batches into chunks of the
-        usual number of rows, and encodes their images again for each pass. Every rank comes here.
+        usual number of rows, through trajectories, and encodes their images again for each pass. Packs are
+        cut where neighbours share least. Every rank comes here.
         """
         host = self._host
         if not (host.dynamic_num_samples and self.enabled.shared_prefix and self._handles(model)):
             return nullcontext()
         record = self.batches.of(grpo_batch)
-        if record.in_one_pack is None:
-            record.in_one_pack = self._fits_one_pack(self._analysed(model_inputs, grpo_batch))
-        return swapped(host, "dynamic_num_samples", False) if record.in_one_pack else nullcontext()
+        if record.packs is None:
+            record.packs = self._packs_of(self._analysed(model_inputs, grpo_batch))
+        return swapped(host, "dynamic_num_samples", False) if record.packs else nullcontext()
 
-    def _fits_one_pack(self, batch: MicroBatch) -> bool:
-        """Whether the pack of every rank has no more tokens than a chunk, padded, of ms-swift's."""
+    def _packs_of(self, batch: MicroBatch) -> int:
+        """Into how many packs a micro-batch is cut, as many on every rank; 0 if one of them cannot pack."""
         args = self._host.args
         training = self._host.model.training
         rows, width = batch.inputs["input_ids"].shape
         size = args.per_device_train_batch_size if training else args.per_device_eval_batch_size
-        tokens = batch.pack.layout.length if batch.pack else rows * width
-        fits = not agreed_max(int(tokens > size * width), self._host.accelerator.device)
+        parts = parts_within(batch, size * width)
+        number = agreed_max(len(parts) or _CHUNKS, self._host.accelerator.device)
         if self._tells_rows:
             self._tells_rows = False
             given = int(batch.inputs["attention_mask"].sum())
-            way = "one pack of" if fits else f"chunks of {size} rows, for one pack would have"
-            self._say(f"rows of several turns: {rows} rows of {given} tokens are {way} {tokens}")
-        return fits
+            tokens = sum(part.pack.layout.length for part in parts if part.pack)
+            way = f"{number} pack{'s' * (number > 1)} of {tokens} in all"
+            if number == _CHUNKS:
+                way = f"chunks of {size} rows, for they cannot be packed on every rank"
+            self._say(f"rows of several turns: {rows} rows of {given} tokens are {way}")
+        return 0 if number == _CHUNKS else number
 
     def logps(
         self,

@@ -6,6 +6,7 @@ from swift.rlhf_trainers import GRPOTrainer as HostGRPOTrainer
 from swift_grpo_ext import testing
 from swift_grpo_ext.plugin_files import plugin_file
 from swift_grpo_ext.testing.families import TINY
+from swift_grpo_ext.trainer.passes import Passes
 from tests.conftest import built_once
 from tests.trainer import many_rows
 from tests.trainer.runs import REWARD, STOCK, mixed_rows
@@ -30,29 +31,36 @@ def rows(monkeypatch):
 
 @pytest.fixture
 def seen(monkeypatch, packs):
-    """Packs that models are given, and how often ms-swift computes a loss in chunks, or encodes images for them."""
-    seen = {"packs": packs, "chunks": 0}
+    """Packs that models are given, into how many a micro-batch was cut, and how often ms-swift made a chunk."""
+    seen = {"packs": packs, "chunks": 0, "numbers": []}
     chunked = HostGRPOTrainer.get_chunked_inputs
 
     def chunk(*args, **kwargs):
         seen["chunks"] += 1
         return chunked(*args, **kwargs)
 
+    def packs_of(passes, batch):
+        number = cut(passes, batch)
+        seen["numbers"].append(number)
+        return number
+
+    cut = Passes._packs_of
     monkeypatch.setattr(HostGRPOTrainer, "get_chunked_inputs", chunk)
+    monkeypatch.setattr(Passes, "_packs_of", packs_of)
     return seen
 
 
 @pytest.mark.parametrize(
-    ("family", "loss", "one_pack"),
+    ("family", "loss", "number"),
     [
-        ("qwen2_5_vl", "dapo", True),
-        pytest.param("qwen2_5_vl", "grpo", True, marks=pytest.mark.slow),
-        ("llama", "fipo", True),
-        ("qwen3_5", "cispo", False),
+        ("qwen2_5_vl", "dapo", 1),
+        pytest.param("qwen2_5_vl", "grpo", 1, marks=pytest.mark.slow),
+        ("llama", "fipo", 1),
+        ("qwen3_5", "cispo", 2),
     ],
 )
-def test_rows_of_turns_equal_chunks_and_are_one_pack_where_that_is_no_larger(
-    family, loss, one_pack, rows, seen, shared_folder, digits, tmp_path
+def test_rows_of_turns_equal_chunks_and_are_as_few_packs_as_have_the_tokens_of_a_chunk(
+    family, loss, number, rows, seen, shared_folder, digits, tmp_path
 ):
     """Qwen3.5's template edits the turns before the last one, so its rows share less."""
     rows("turns")
@@ -76,9 +84,9 @@ def test_rows_of_turns_equal_chunks_and_are_one_pack_where_that_is_no_larger(
     assert not seen["packs"]
     seen["chunks"] = 0
     ours = figures(model, dataset, tmp_path / "ours", **options)
-    assert (seen["chunks"] == 0) == one_pack
-    assert seen["packs"]
-    for pack in seen["packs"] if one_pack else ():
+    assert seen["chunks"] == 0
+    assert set(seen["numbers"]) == {number}
+    for pack in seen["packs"]:
         assert pack.layout.length < pack.batch * pack.seq / 3
     assert stock["grad_norm"][0] > 0
     for name in stock:
