@@ -35,6 +35,7 @@ from swift_grpo_ext.trainer.tower import RunTower
 logger = get_logger()
 _CHUNKS = 2**30  # in the place of a number of packs: more than there can be
 
+
 class Passes:
     """Answers the trainer's questions for log-probs; ``cut`` says how micro-batches were cut."""
 
