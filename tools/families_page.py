@@ -9,6 +9,7 @@ import sys
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for tests
@@ -109,7 +110,7 @@ def row(name: str, base: Any) -> list[str]:
         _run(name in LORA),
         _off(VLLM[name]) if VLLM.get(name) else _run(name in VLLM),
         _off(NOT_TRAINED[name]) if name in NOT_TRAINED else _run(name in TRAINED),
-        (frame_of(name) or "not known") if vision else "no images",
+        (frame_of(SimpleNamespace(model_type=name)) or "not known") if vision else "no images",
     ]
 
 

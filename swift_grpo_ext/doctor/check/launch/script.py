@@ -185,7 +185,7 @@ class _Reader:
             self._sets_anything(joined(tuple(words[1:])) if name == "eval" else Unknown(" ".join(texts)))
         elif script := launchers.script_of(texts):
             self.launch.not_followed.append(f"{script} (line {node.start_point.row + 1})")
-        self.moved |= name in ("cd", "pushd")
+        self.moved |= name in ("cd", "pushd") and texts[1:2] != ["."]
         self.launch.makes_files |= name not in (*_WRITE_NOTHING, "source", ".", "eval")
         self._forget(filter(_NAME.fullmatch, texts[1:] if name in _SETTERS else ()))
         self._not_followed(node, f"the words of {name}", " ".join(texts))
