@@ -119,6 +119,9 @@ def measure_with_ray(chosen: Sequence[MegatronRow], folder: Path) -> list[dict[s
         for name, plugins in (("stock", {}), ("ours", {"external_plugins": plugin_file()})):
             order = order_of(row, folder / f"{number}-{name}", folder, plugins)
             given = (environment / "bin/python", order.model, order.rows, order.folder)
+            # ms-swift's driver loads a Qwen3.5 again, and asks the checkpoint which of its types it is.
+            kind = {"model_type": testing.host_types(order.model)["model_type"]}
+            (Path(order.model) / "args.json").write_text(json.dumps(kind), encoding="utf-8")
             typed = {  # a file of YAML has numbers where a command line has words
                 key: yaml.safe_load(value) if isinstance(value, str) else value
                 for key, value in order.arguments.items()

@@ -28,7 +28,7 @@ from swift_grpo_ext.group.shared_prefix import (
     check_names,
     read_rows,
 )
-from swift_grpo_ext.group.tree import Neighbours, Row, build_tree
+from swift_grpo_ext.group.tree import Row, build_tree, even_parts
 from swift_grpo_ext.group.vision import Images, assign_media, image_numbers
 from swift_grpo_ext.group.zero_advantage import first_token
 
@@ -164,33 +164,13 @@ def in_parts(batch: MicroBatch, parts: int) -> list[MicroBatch]:
     """
     mask = batch.completion_mask
     try:
-        rows = Neighbours(_rows_of(batch, mask))
+        rows = _rows_of(batch, mask)
         which = mask.bool().any(1).nonzero()[:, 0]
         # As many parts on every rank, for each is a call of the model.
-        chosen = [which[part.start : part.stop] for part in rows.even(parts)]
+        chosen = [which[part.start : part.stop] for part in even_parts(rows, parts)]
         return [narrowed(batch, torch.zeros_like(mask).index_copy(0, part, mask[part])) for part in chosen]
     except CannotPackError:
         return [batch]
-
-
-def parts_within(batch: MicroBatch, most: int) -> list[MicroBatch]:
-    """As few parts as there can be of at most so many tokens; a longer row is one by itself.
-
-    Empty if the micro-batch cannot be packed.
-    """
-    if batch.reason or batch.form is None:
-        return []
-    rows = _rows_of(batch, batch.completion_mask)
-    fewest = max(1, len(Neighbours(rows).fewest(most)))
-    for number in range(fewest, max(1, len(rows)) + 1):
-        parts = in_parts(batch, number)
-        packs = [part.pack.layout.length for part in parts if part.pack]
-        if len(packs) < number:  # it cannot be packed
-            return []
-        # Runs too short to be worth sharing make a pack longer than neighbours have tokens.
-        if max(packs, default=0) <= most:
-            return parts
-    return in_parts(batch, len(rows))
 
 
 def _media_of(inputs: ModelInputs, family: Family | None) -> dict[str, Images] | None:

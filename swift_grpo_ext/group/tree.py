@@ -145,37 +145,33 @@ def by_key(keys: Mapping[int, Hashable]) -> list[list[int]]:
     return list(parts.values())
 
 
-class Neighbours:
-    """Rows in an order that keeps relatives together, to be cut where those on the two sides share least.
+def even_parts(rows: Sequence[Row], parts: int) -> list[range]:
+    """Neighbouring rows in so many parts, of which the largest pack is as small as can be; some may be empty.
 
-    A pack of neighbours has the tokens of its rows, but for those that each shares with the one before it.
+    A pack has the tokens of its rows, but for those that each shares with the one before it: a cut costs what
+    the rows on its two sides share.
     """
+    lengths = [row.tokens for row in rows]
+    shared = [0]
+    for before, row in pairwise(rows):
+        shared.append(min(_agreement([before.keys, row.keys], 0), before.tokens, row.tokens))
 
-    def __init__(self, rows: Sequence[Row]) -> None:
-        self._lengths = [row.tokens for row in rows]
-        self._shared = [0]
-        for before, row in pairwise(rows):
-            self._shared.append(min(_agreement([before.keys, row.keys], 0), before.tokens, row.tokens))
-
-    def fewest(self, most: int) -> list[int]:
+    def starts(most: int) -> list[int]:
         """First rows of as few parts as there can be with so many tokens; a longer row is one by itself."""
         firsts: list[int] = []
         tokens = most
-        for number, length in enumerate(self._lengths):
-            tokens += length - self._shared[number]
+        for number, length in enumerate(lengths):
+            tokens += length - shared[number]
             if tokens > most:
                 firsts.append(number)
                 tokens = length
         return firsts
 
-    def even(self, parts: int) -> list[range]:
-        """So many parts, of which the largest is as small as can be; some may be empty."""
-        # Fewer neighbours never have more tokens, so parts that are filled one after another are the fewest.
-        budgets = range(sum(self._lengths))
-        least = bisect_left(budgets, True, key=lambda most: len(self.fewest(most)) <= parts)
-        bounds = self.fewest(least)
-        bounds += [len(self._lengths)] * (parts + 1 - len(bounds))
-        return [range(first, stop) for first, stop in pairwise(bounds)]
+    # Fewer neighbours never have more tokens, so parts that are filled one after another are the fewest.
+    least = bisect_left(range(sum(lengths)), True, key=lambda most: len(starts(most)) <= parts)
+    bounds = starts(least)
+    bounds += [len(rows)] * (parts + 1 - len(bounds))
+    return [range(first, stop) for first, stop in pairwise(bounds)]
 
 
 def _agreement(keys: Sequence[Int[Tensor, "fields _"]], at: int) -> int:

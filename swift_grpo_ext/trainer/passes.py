@@ -10,7 +10,7 @@ from torch import nn
 
 from swift_grpo_ext.group.interface import take_packs
 from swift_grpo_ext.group.media import GRIDS_OF
-from swift_grpo_ext.group.micro_batch import MicroBatch, analyse, parts_within
+from swift_grpo_ext.group.micro_batch import MicroBatch, analyse, in_parts
 from swift_grpo_ext.group.vision_once import VisionOnce
 from swift_grpo_ext.models.families import family_of
 from swift_grpo_ext.ms_swift.shared import GRPOBatch, get_logger
@@ -134,7 +134,7 @@ class Passes:
         training = self._host.model.training
         rows, width = batch.inputs["input_ids"].shape
         size = args.per_device_train_batch_size if training else args.per_device_eval_batch_size
-        parts = parts_within(batch, size * width)
+        parts = parts_within(batch, most=size * width)
         number = agreed_max(len(parts) or _CHUNKS, self._host.accelerator.device)
         if self._tells_rows:
             self._tells_rows = False
@@ -235,3 +235,22 @@ class Passes:
         """A micro-batch has its gradients."""
         if self._tower:
             self._tower.end_micro_batch()
+
+
+def parts_within(batch: MicroBatch, most: int) -> list[MicroBatch]:
+    """As few packs of a micro-batch as can be, of at most so many tokens; a longer row is one by itself.
+
+    Empty if it cannot be packed.
+    """
+    if batch.reason or batch.form is None:
+        return []
+    rows = max(1, int(batch.completion_mask.bool().any(1).sum()))
+    parts: list[MicroBatch] = []
+    for number in range(1, rows + 1):
+        parts = in_parts(batch, number)
+        lengths = [part.pack.layout.length for part in parts if part.pack]
+        if len(lengths) < number:
+            return []
+        if max(lengths) <= most:
+            break
+    return parts

@@ -13,7 +13,7 @@ from torch.nn.functional import scaled_dot_product_attention
 from swift_grpo_ext.group import attention_gpu
 from swift_grpo_ext.group.layout import CAUSAL, PackForm, PackLayout, Visibility, visible
 from swift_grpo_ext.group.shared_prefix import build_pack, read_rows
-from swift_grpo_ext.group.tree import WORTH, Neighbours, Row, build_tree
+from swift_grpo_ext.group.tree import WORTH, Row, build_tree, even_parts
 from tests.group import trees
 from tests.group.batches import collate
 from tests.group.test_attention import VISIBILITIES, equal, reference_varlen, ways, with_blocks
@@ -131,7 +131,7 @@ def largest_pack(rows, cuts):
 def test_no_other_cut_of_sorted_rows_has_a_smaller_largest_pack(rows, parts):
     """Depth first, as a rollout returns them: then a row shares with those before it what it does with the last."""
     rows = sorted(rows, key=lambda row: row.keys[0].tolist())
-    found = Neighbours(rows).even(parts)
+    found = even_parts(rows, parts)
     assert [at for part in found for at in part] == list(range(len(rows)))
     assert len(found) == parts
     every = combinations_with_replacement(range(len(rows) + 1), parts - 1)
@@ -156,14 +156,14 @@ def test_no_other_cut_of_rows_in_any_order_is_better_by_what_neighbours_share(ro
     for _ in range(parts):
         stops = range(len(best))
         best = [min(max(best[cut], tokens(cut, stop)) for cut in range(stop + 1)) for stop in stops]
-    assert max(tokens(part.start, part.stop) for part in Neighbours(rows).even(parts)) == best[-1]
+    assert max(tokens(part.start, part.stop) for part in even_parts(rows, parts)) == best[-1]
 
 
 def test_trajectories_stay_together_where_memory_runs_out():
     tokens = {name: list(range(at, at + 50)) for at, name in ((100, "a"), (200, "b"), (300, "c"))}
     rows = [line([5, *tokens[name][: 10 * turn]], 1) for name in "ab" for turn in (1, 3, 5)]
-    assert Neighbours(rows).even(2) == [range(3), range(3, 6)]
-    assert Neighbours(rows[:1]).even(3).count(range(0, 1)) == 1
+    assert even_parts(rows, 2) == [range(3), range(3, 6)]
+    assert even_parts(rows[:1], 3).count(range(0, 1)) == 1
 
 
 def test_the_forms_of_trees_are_what_their_names_say():
