@@ -17,6 +17,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Sequence
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -120,7 +121,7 @@ def measure_with_ray(chosen: Sequence[MegatronRow], folder: Path) -> list[dict[s
             order = order_of(row, folder / f"{number}-{name}", folder, plugins)
             given = (environment / "bin/python", order.model, order.rows, order.folder)
             # ms-swift's driver loads a Qwen3.5 again, and asks the checkpoint which of its types it is.
-            kind = {"model_type": testing.host_types(order.model)["model_type"]}
+            kind = {"swift_version": version("ms-swift"), **testing.host_types(order.model)}
             (Path(order.model) / "args.json").write_text(json.dumps(kind), encoding="utf-8")
             typed = {  # a file of YAML has numbers where a command line has words
                 key: yaml.safe_load(value) if isinstance(value, str) else value
