@@ -68,7 +68,8 @@ def order_of(row: MegatronRow, folder: Path, shared: Path, plugins: dict[str, An
         "reward_funcs": "made_up" if row.group > 1 else None,
         **plugins,
     }
-    dataset = testing.digits_dataset(shared / "digits", limit=64).train
+    limit = max(64, 2 * row.prompts)  # ms-swift's driver of Ray waits for ever for a batch that has too few rows
+    dataset = testing.digits_dataset(shared / f"digits_{limit}", limit=limit).train
     return Order(tiny(row.family, shared), dataset, folder, arguments, LENGTHS, gradients=False)
 
 
