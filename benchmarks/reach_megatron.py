@@ -68,7 +68,9 @@ def order_of(row: MegatronRow, folder: Path, shared: Path, plugins: dict[str, An
         "reward_funcs": "made_up" if row.group > 1 else None,
         **plugins,
     }
-    limit = max(64, 2 * row.prompts)  # ms-swift's driver of Ray waits for ever for a batch that has too few rows
+    limit = max(
+        64, 2 * row.prompts
+    )  # with fewer rows than a batch holds ms-swift's driver of Ray waits for ever
     dataset = testing.digits_dataset(shared / f"digits_{limit}", limit=limit).train
     return Order(tiny(row.family, shared), dataset, folder, arguments, LENGTHS, gradients=False)
 

@@ -63,7 +63,8 @@ def summary() -> str:
     disabled = current_settings().disable
     for off in (", ".join(disabled), str(len(disabled))):
         words = [head, *working, *([f"off: {off}"] if disabled else ()), "swift-grpo-ext env"]
-        if len(line := " | ".join(words)) <= LONGEST:
+        line = " | ".join(words)
+        if len(line) <= LONGEST:
             break
     return line[:LONGEST]
 

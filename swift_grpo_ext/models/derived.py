@@ -67,7 +67,8 @@ def why_unknown(config: Any) -> str:
     modules = modules_of(config)
     if modules is None:
         return f"ms-swift names no modules of {name!r}"
-    if (towers := len(modules["vision_tower"])) != 1:
+    towers = len(modules["vision_tower"])
+    if towers != 1:
         return f"{name!r} has {towers} towers"
     return ""
 

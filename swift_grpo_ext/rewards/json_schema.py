@@ -149,7 +149,8 @@ def _gold_json(columns: Columns) -> Json:
 def _schema(columns: Columns) -> Json:
     schema = True if columns.get("schema") is None else columns["schema"]
     if isinstance(schema, str):
-        if not (decoded_schema := decoded(schema, _strict)):
+        decoded_schema = decoded(schema, _strict)
+        if not decoded_schema:
             raise Unscorable("schema is not JSON")
         schema = decoded_schema[0]
     check_schema(schema)
@@ -157,7 +158,8 @@ def _schema(columns: Columns) -> Json:
 
 
 def _gold_json_text(columns: Columns, **_: object) -> str:
-    if (gold := _gold_json(columns)) is None:
+    gold = _gold_json(columns)
+    if gold is None:
         raise Unscorable("a schema alone has no gold answer")
     return f"```json\n{as_text(gold) if not isinstance(gold, str) else json.dumps(gold)}\n```"
 

@@ -74,7 +74,8 @@ def wer(completion: str, columns: Columns, *, ignore_case: bool = False) -> floa
 
 def _gold_answers(columns: Columns) -> list[str]:
     gold = gold_strings(columns, _ANSWERS)
-    if not (answers := [text for one in gold if (text := normalise_text(one, True))]):
+    answers = [text for one in gold if (text := normalise_text(one, True))]
+    if not answers:
         raise Unscorable(f"gold {gold!r:.80} holds no answer")
     return answers
 

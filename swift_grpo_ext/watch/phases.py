@@ -154,7 +154,10 @@ class Bill:
         text = line(self._seconds, self.work, self._steps) if self._steps else ""
         if text and self._resident is not None:
             text += f"; {self._resident:.1f} GiB in main memory"
-        self._seconds, self.work, self._steps, self._of = Counter(), Counter(), 0, EVERY
+        self._seconds = Counter()
+        self.work = Counter()
+        self._steps = 0
+        self._of = EVERY
         return text
 
 
@@ -164,7 +167,8 @@ def line(seconds: Mapping[str, float], work: Mapping[str, float], steps: int) ->
     shares = Counter({name: value / total for name, value in seconds.items() if name in PHASES and total})
     shown = {name: share for name, share in shares.most_common() if share >= _SHOWN}
     parts = [f"{PHASES[name][0]} {_percent(share)}" for name, share in shown.items()]
-    if (rest := 1 - sum(shown.values())) >= _SHOWN:
+    rest = 1 - sum(shown.values())
+    if rest >= _SHOWN:
         parts.append(f"rest {_percent(rest)}")
     text = f"{total / steps:.3g} s a step: {', '.join(parts)}{_saved(work)}"
     longest = next(iter(shown), "")

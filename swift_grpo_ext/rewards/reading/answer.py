@@ -95,8 +95,9 @@ def balanced_end(text: str) -> int:
 
 def last_boxed(text: str) -> str | None:
     r"""Content of the last ``\boxed{...}`` with balanced braces, None if there is none."""
-    mark = [None, *_BOX.finditer(text)][-1]
-    end = balanced_end(rest := text[mark.end() :]) if mark else -1
+    ends = [mark.end() for mark in _BOX.finditer(text)]
+    rest = text[ends[-1] :] if ends else ""
+    end = balanced_end(rest)
     return rest[:end].strip() if end >= 0 else None
 
 
@@ -106,7 +107,8 @@ def all_boxed(text: str) -> list[str]:
     end = 0
     for mark in _BOX.finditer(text):
         if mark.start() >= end:
-            length = balanced_end(rest := text[mark.end() :])
+            rest = text[mark.end() :]
+            length = balanced_end(rest)
             if length < 0 or len(boxes) == 64:
                 break
             boxes.append(rest[:length].strip())
@@ -190,7 +192,8 @@ def readings(completion: str, gold: str = "") -> list[str]:
 
 def json_value(text: str) -> object:
     """The answer in JSON: the value of a key such as ``answer``, a list's only item; None if it is none."""
-    if not ((text := last_fenced(text).strip()).startswith(("{", "[")) and text.endswith(("}", "]"))):
+    text = last_fenced(text).strip()
+    if not (text.startswith(("{", "[")) and text.endswith(("}", "]"))):
         return None
     value = next(iter(decoded(text, json.loads)), None)
     if isinstance(value, dict):

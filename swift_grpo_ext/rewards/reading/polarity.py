@@ -47,7 +47,8 @@ def leading_polarity(text: str) -> list[bool | None]:
         text = text[opinion.end() :]
         if short := _OPPOSED.match(text):
             return [short[1] is not None]
-    if (word := _FIRST.match(text)) is None or POLARITY.no_thing.match(text):
+    word = _FIRST.match(text)
+    if word is None or POLARITY.no_thing.match(text):
         return []
     polarity = _POLARITY[word[1]]
     second = _FIRST.match(POLARITY.joint.sub("", text[word.end() :], count=1))
@@ -95,7 +96,8 @@ def _polarity(plain: str, topic: frozenset[str]) -> bool | None:
 
 def _contradicts_itself(plain: str, topic: frozenset[str]) -> bool:
     """Whether a yes or no is followed by a sentence of the question's own words that says the opposite."""
-    if not (said := POLARITY.said.match(plain)) or topic & named_by("true correct statement claim"):
+    said = POLARITY.said.match(plain)
+    if not said or topic & named_by("true correct statement claim"):
         return False
     names = named_by(said[3])
     covers = names and names <= topic and (said[1] or len(topic - names) <= 1)

@@ -83,7 +83,9 @@ class Child:
 
     def ask(self, number: int, request: bytes, limit: float) -> None:
         """Send it a request, to be answered within `limit` seconds."""
-        self.request, self.started, self.limit = number, time.monotonic(), limit
+        self.request = number
+        self.started = time.monotonic()
+        self.limit = limit
         with suppress(OSError):  # it is gone, as its answer will say
             self.pipe.send_bytes(request)
 

@@ -108,7 +108,7 @@ class Variables:
         known = _EXPANSION.fullmatch(unknown.name)
         if known is None:
             return unknown
-        name, operator = known[1], known[2] or ""
+        name, operator = known.groups("")
         value = self.plain(name)
         if value is not None and not (":" in operator and isinstance(value, str) and not value):
             return value
