@@ -370,6 +370,15 @@ _ALL = (
         ),
         "M9-adapter-names",
     ),
+    Defect(
+        "M10",
+        "under Megatron with a pipeline the KL in rewards (--kl_in_reward, on by default with "
+        "--advantage_estimator rloo and reinforce_plus_plus) ends the run before its first update",
+        _ANY_MEGATRON,
+        "--pipeline_model_parallel_size 1, or --kl_in_reward false",
+        (f"{SWIFT}/blob/main/swift/megatron/trainers/grpo_trainer.py",),
+        "M10-pipeline-kl",
+    ),
 )
 
 DEFECTS: dict[str, Defect] = {defect.id: defect for defect in _ALL}

@@ -46,6 +46,7 @@ MODULES: tuple[str, ...] = (
     "gated_delta_gradients",
     "broken_line",
     "adapter_names",
+    "pipeline_kl",
     "lost_adapter",
 )
 

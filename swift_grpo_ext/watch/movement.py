@@ -11,7 +11,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.optim import Optimizer
 
 from swift_grpo_ext.group.logps import per_token_kl
 
@@ -20,8 +19,13 @@ TENSORS = 64
 ELEMENTS = 64
 
 _BITS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
-# Where DeepSpeed's optimizers keep their flat float32 partitions: ZeRO-1/2, ZeRO-3, BF16_Optimizer.
-_MASTERS = ("single_partition_of_fp32_groups", "fp32_partitioned_groups_flat", "fp32_groups_flat_partition")
+_MASTERS = (
+    # Flat partitions of DeepSpeed's optimizers: ZeRO-1/2, ZeRO-3, BF16_Optimizer.
+    *("single_partition_of_fp32_groups", "fp32_partitioned_groups_flat", "fp32_groups_flat_partition"),
+    # Megatron's, by group: its distributed optimizer, and the one without.
+    *("shard_fp32_from_float16_groups", "fp32_from_float16_groups"),
+)
+"""Where optimizers keep their float32 copies of 16-bit weights."""
 
 
 @dataclass(frozen=True)
@@ -99,14 +103,23 @@ def local_parameters(model: torch.nn.Module) -> Iterator[Tensor]:
             yield shard
 
 
-def local_masters(optimizer: Optimizer) -> Iterator[Tensor]:
-    """This rank's float32 copies of the trainable parameters, if DeepSpeed keeps them in memory."""
-    inner = getattr(optimizer, "optimizer", optimizer)  # accelerate's wrapper around DeepSpeed's
-    for name in _MASTERS:
-        partitions = getattr(inner, name, None)
-        for partition in partitions if isinstance(partitions, (list, tuple)) else ():
-            if isinstance(partition, Tensor) and partition.numel() and not partition.is_meta:
-                yield partition
+def local_masters(optimizer: Any) -> Iterator[Tensor]:
+    """This rank's float32 copies of what it trains, where DeepSpeed or Megatron keeps them in memory."""
+    chained = getattr(optimizer, "chained_optimizers", None)  # Megatron's: one by itself for experts
+    # Else accelerate's wrapper around DeepSpeed's.
+    for inner in [getattr(optimizer, "optimizer", optimizer)] if chained is None else chained:
+        for name in _MASTERS:
+            for partition in getattr(inner, name, None) or ():
+                for copy in partition if isinstance(partition, list) else [partition]:
+                    if isinstance(copy, Tensor) and copy.numel() and not copy.is_meta:
+                        yield copy
+
+
+def keeps_masters(optimizer: Any) -> bool:
+    """Whether 16-bit weights are updated by float32 copies, here or inside transformer_engine's optimizer."""
+    config = getattr(optimizer, "config", None)  # Megatron's
+    is_mixed = bool(getattr(config, "bf16", False) or getattr(config, "fp16", False))
+    return is_mixed or any(True for _ in local_masters(optimizer))
 
 
 def ordered(values: Tensor) -> Tensor:

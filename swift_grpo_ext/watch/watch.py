@@ -109,9 +109,9 @@ class Watch(TrainerCallback):
     @watches("start of the monitors")
     def _begin(self, max_steps: int) -> None:
         trainer = self._trainer
-        self.monitor = LearningMonitor(run_facts(trainer, max_steps), self._settings.dead_after)
         self._weights = Sampler(lambda: local_parameters(trainer.model))
         self._masters = Sampler(lambda: local_masters(trainer.optimizer))
+        self.monitor = LearningMonitor(run_facts(trainer, max_steps), self._settings.dead_after)
 
     @watches("resumed monitors")
     def _resume(self) -> None:
@@ -190,6 +190,8 @@ class Watch(TrainerCallback):
 
     @watches("movement of parameters", reads_device=True)
     def _count_movement(self) -> None:
+        if not self.monitor:  # it did not start, which has been said
+            return
         weights = self._weights.look()
         masters = self._masters.look()
         self.tally = replace(
@@ -198,7 +200,8 @@ class Watch(TrainerCallback):
 
     @watches("verdict")
     def _judge(self, step: int, grad_norm: float | None, total: Tally) -> None:
-        assert self.monitor
+        if not self.monitor:
+            return
         facts = self._facts(step, grad_norm, total)
         seconds = self.phases.drain()
         add_scalars(self._trainer._metrics["train"], facts, seconds)

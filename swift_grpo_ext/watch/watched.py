@@ -13,7 +13,7 @@ from torch import nn
 from swift_grpo_ext.defects import PATCHED
 from swift_grpo_ext.versions import installed_version
 from swift_grpo_ext.watch.guard import Guard
-from swift_grpo_ext.watch.movement import local_masters, local_parameters
+from swift_grpo_ext.watch.movement import keeps_masters, local_parameters
 from swift_grpo_ext.watch.records import RunFacts, StepFacts
 
 
@@ -59,7 +59,7 @@ def run_facts(trainer: Watched, max_steps: int) -> RunFacts:
         max_steps=max_steps,
         learning_rate=args.learning_rate,
         precision=str(types.most_common(1)[0][0]).removeprefix("torch.") if types else "float32",
-        masters=any(True for _ in local_masters(trainer.optimizer)),
+        masters=keeps_masters(trainer.optimizer),
         zero_stage=zero.get("stage") if zero is not None else None,
         offload_optimizer=((zero or {}).get("offload_optimizer") or {}).get("device", "none") != "none",
         deepspeed=(installed_version("deepspeed") or "") if zero is not None else "",

@@ -9,7 +9,7 @@ from tests.megatron.comparing import (
     log_prob_difference,
 )
 from tests.megatron.runs import FIXES, Order, RunError, train_all, train_megatron
-from tests.megatron.table import FROZEN, SEQUENCE, TENSOR
+from tests.megatron.table import FROZEN, OURS, PIPELINE, SEQUENCE, TENSOR
 
 pytestmark = [pytest.mark.lane, pytest.mark.timeout(900)]
 
@@ -100,3 +100,24 @@ def test_m8_the_deepstack_of_padded_rows(layout, python, tiny, mixed_rows, refer
     expected = reference("qwen3_vl", "mixed", **FROZEN)
     assert log_prob_difference(stock.samples[0], expected.samples[0]) > 1e-3
     assert_equal(fixed, expected)
+
+
+def test_m10_the_kl_in_rewards_with_a_pipeline(python, tiny, four_rows, tmp_path):
+    """The estimator has it by default."""
+    model, options = tiny("qwen2_5_vl"), {"advantage_estimator": "reinforce_plus_plus"}
+    with pytest.raises(RunError, match="unsupported operand type"):
+        train_megatron(python, model, four_rows, tmp_path / "stock", ranks=2, **PIPELINE, **options)
+    expected = train_megatron(python, model, four_rows, tmp_path / "one", **FIXES, **options)
+    both = [
+        Order(model, four_rows, tmp_path / "fixed", {**PIPELINE, **options, **FIXES}),
+        Order(model, four_rows, tmp_path / "ours", {**PIPELINE, **options, "external_plugins": [OURS]}),
+    ]
+    for run in train_all(python, both, ranks=2):
+        assert run.mode["pp"] == 2
+        assert len(run.logs) == len(expected.logs) == 3
+        # Advantages have the KL in them, and with it the rounding of log-probs: completions cannot be told by them.
+        for ours, theirs in zip(run.gradients, expected.gradients, strict=True):
+            assert max(gradient_differences(ours, theirs).values()) <= GRADIENT
+        for name in ("loss", "grad_norm", "kl", "reward"):
+            ours, theirs = ([log[name] for log in logs] for logs in (run.logs, expected.logs))
+            assert ours == pytest.approx(theirs, rel=1e-5, abs=1e-6)

@@ -7,7 +7,7 @@ import pytest
 from swift_grpo_ext.plugin_files import plugin_file
 from tests.megatron.comparing import assert_equal
 from tests.megatron.runs import train_megatron
-from tests.megatron.table import CELLS, FEATURES, ONE_OF_A_GROUP
+from tests.megatron.table import CELLS, FEATURES, LAYOUTS, ONE_OF_A_GROUP
 from tests.megatron.test_stock import cells
 
 # Passes of a step that is not the first: of reference and policy, 4 groups each.
@@ -118,6 +118,30 @@ def test_the_monitors_watch(python, tiny, four_rows, tmp_path, monkeypatch):
     assert "engine check: log-probs not compared: the engine returns none" in run.output
     assert (tmp_path / "watch/rank_0.json").exists()
     assert (tmp_path / "report.html").exists()
+
+
+@pytest.mark.lane
+@pytest.mark.parametrize(
+    ("family", "layout"), [("qwen2_5_vl", "one rank"), ("qwen3_vl_moe", "expert parallel")]
+)
+def test_weights_of_16_bits_are_watched_by_their_copies(family, layout, python, tiny, four_rows, tmp_path):
+    """At such a rate few of them move in a step, which is nothing to warn of where float32 copies do.
+
+    Experts have an optimizer of their own.
+    """
+    wanted = LAYOUTS[layout].by_ours()
+    arguments = {
+        **wanted.arguments,
+        "external_plugins": plugin_file("all"),
+        "torch_dtype": None,
+        "bf16": True,
+        "lr": 1e-6,
+    }
+    run = train_megatron(python, tiny(family), four_rows, tmp_path, wanted.ranks, **arguments)
+    assert wanted.mode.get("ep", 1) == run.mode["ep"]
+    assert [line for line in run.output.splitlines() if "turned off" in line and "it took" not in line] == []
+    assert "[coarse-weights]" not in run.output
+    assert 0 < run.logs[-1]["watch/moved"] < 0.5
 
 
 def gains(run):

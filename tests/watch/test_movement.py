@@ -8,7 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from swift_grpo_ext.watch.movement import Movement, Sampler, local_masters, local_parameters, ordered
+from swift_grpo_ext.watch.movement import (
+    Movement,
+    Sampler,
+    keeps_masters,
+    local_masters,
+    local_parameters,
+    ordered,
+)
 
 
 def ulp_distance(before, now):
@@ -113,3 +120,5 @@ class Wrapper:
 def test_float32_copies_are_found_behind_the_wrapper_of_accelerate():
     assert [tensor.numel() for tensor in local_masters(Wrapper())] == [4]
     assert list(local_masters(torch.optim.AdamW([torch.zeros(1, requires_grad=True)]))) == []
+    assert keeps_masters(Wrapper())
+    assert not keeps_masters(torch.optim.AdamW([torch.zeros(1, requires_grad=True)]))
