@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 from swift_grpo_ext.compat.patch import in_source, patch
 
 if TYPE_CHECKING:
-    from swift.megatron.trainers.grpo_trainer import MegatronGRPOTrainer
     from torch import Tensor
     from torch.distributed import ProcessGroup
 
@@ -25,7 +24,7 @@ TARGET = "swift.megatron.trainers.grpo_trainer:MegatronGRPOTrainer._compute_kl_f
 )
 def fix(
     kl: Callable[..., Tensor],
-    trainer: MegatronGRPOTrainer,
+    trainer: Any,
     mini_batch_data: list[dict[str, Any]],
     local_num_samples: int,
     rollout_group: ProcessGroup,
