@@ -43,6 +43,12 @@ def why_no_sharing(args: Any, experts: bool = True) -> str:
         {
             "an auxiliary router loss counts each copy of a prompt; --moe_aux_loss_coeff 0": experts
             and any(losses),
+            "the z-loss of routers counts each copy of a prompt; without --moe_z_loss_coeff": (
+                experts and args.moe_z_loss_coeff
+            ),
+            "how many tokens an expert drops depends on their number; without --moe_expert_capacity_factor": (
+                experts and args.moe_expert_capacity_factor
+            ),
             "fused rotary embeddings count places by themselves; --apply_rope_fusion false": (
                 args.apply_rope_fusion
             ),

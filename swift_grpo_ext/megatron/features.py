@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from accelerate.utils import gather_object
 from swift.callbacks import callbacks_map
@@ -19,6 +20,7 @@ PART = "megatron"
 FEATURES = ("shared_prefix", "vision_once", "completion_logits", "skip_old_logps")
 # What watches a run, and is named in its line, too.
 WATCHING = ("engine_check", "held_out", "trace_numerics")
+_NO_SINKHORN = "--moe_router_load_balancing_type none"
 
 
 @dataclass(frozen=True)
@@ -100,6 +102,7 @@ def _prefix_reason(host: Host) -> str:
             and config.moe_router_bias_update_rate
             and args.tuner_type == "full"
         ),
+        f"sinkhorn routes a token by the others; {_NO_SINKHORN}": _sinkhorn(config),
         "pipeline stages exchange tensors of one length; --variable_seq_lengths true": (
             args.pipeline_model_parallel_size > 1 and not config.variable_seq_lengths
         ),
@@ -121,6 +124,10 @@ def _vision_reason(host: Host) -> str:
     return why_not_once(host.unwrapped_models, host.ref_models, family_of(host.template.config))
 
 
+def _sinkhorn(config: Any) -> bool:
+    return bool(config.num_moe_experts) and "sinkhorn" in str(config.moe_router_load_balancing_type)
+
+
 def _noise(host: Host) -> str:
     found = (noise_in(model) for model in host.unwrapped_models)
     own = (getattr(host.config, name, 0) for name in ("attention_dropout", "hidden_dropout"))
@@ -133,5 +140,6 @@ def old_readers(host: Host) -> list[str]:
         "the KL in rewards reads it; --kl_in_reward false": host.kl_in_reward and host.beta,
         "a teacher is compared with it; without teacher": host._has_teacher_explicit,
         "router replay records it; --router_replay_mode disabled": host.enable_routing_replay,
+        f"sinkhorn routes otherwise in training; {_NO_SINKHORN}": _sinkhorn(host.config),
     }
     return [why for why, reads in readers.items() if reads]

@@ -105,7 +105,7 @@ def local_parameters(model: torch.nn.Module) -> Iterator[Tensor]:
 
 def local_masters(optimizer: Any) -> Iterator[Tensor]:
     """This rank's float32 copies of what it trains, where DeepSpeed or Megatron keeps them in memory."""
-    chained = getattr(optimizer, "chained_optimizers", None)  # Megatron's: one by itself for experts
+    chained = getattr(optimizer, "chained_optimizers", None)  # Megatron's: with expert parallelism several
     # Else accelerate's wrapper around DeepSpeed's.
     for inner in [getattr(optimizer, "optimizer", optimizer)] if chained is None else chained:
         for name in _MASTERS:

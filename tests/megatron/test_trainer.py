@@ -127,7 +127,7 @@ def test_the_monitors_watch(python, tiny, four_rows, tmp_path, monkeypatch):
 def test_weights_of_16_bits_are_watched_by_their_copies(family, layout, python, tiny, four_rows, tmp_path):
     """At such a rate few of them move in a step, which is nothing to warn of where float32 copies do.
 
-    Experts have an optimizer of their own.
+    With expert parallelism experts have an optimizer of their own.
     """
     wanted = LAYOUTS[layout].by_ours()
     arguments = {

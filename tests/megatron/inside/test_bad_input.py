@@ -180,6 +180,8 @@ ARGUMENTS = {
     "router_replay_mode": "disabled",
     "is_multimodal": False,
     "moe_aux_loss_coeff": None,
+    "moe_z_loss_coeff": None,
+    "moe_expert_capacity_factor": None,
     "apply_rope_fusion": False,
     "attention_backend": "flash",
     "tp_comm_overlap": False,
@@ -188,6 +190,7 @@ ARGUMENTS = {
 }
 CONFIG = {
     "num_moe_experts": 4,
+    "moe_router_load_balancing_type": "aux_loss",
     "multi_latent_attention": False,
     "variable_seq_lengths": True,
     "moe_router_enable_expert_bias": False,
@@ -227,6 +230,11 @@ def test_what_turns_all_of_it_off(arguments, reason):
         ({}, {}, ""),
         ({"moe_aux_loss_coeff": 1e-3}, {}, "--moe_aux_loss_coeff 0"),
         ({"moe_aux_loss_coeff": [0.0, 1e-3]}, {}, "--moe_aux_loss_coeff 0"),
+        ({"moe_z_loss_coeff": 1e-3}, {}, "without --moe_z_loss_coeff"),
+        ({"moe_expert_capacity_factor": 1.0}, {}, "without --moe_expert_capacity_factor"),
+        ({"moe_z_loss_coeff": 1e-3}, {"num_moe_experts": None}, ""),
+        ({}, {"moe_router_load_balancing_type": "sinkhorn"}, "sinkhorn"),
+        ({}, {"moe_router_load_balancing_type": ["seq_aux_loss", "sinkhorn"]}, "sinkhorn"),
         ({"apply_rope_fusion": True}, {}, "--apply_rope_fusion false"),
         ({"attention_backend": "local"}, {}, "--attention_backend flash"),
         ({"tp_comm_overlap": True}, {}, "--tp_comm_overlap false"),
