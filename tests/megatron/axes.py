@@ -17,7 +17,8 @@ LAYOUTS = {
     "internvl": PLAIN,
     "qwen3_vl_moe": OF_EXPERTS,
 }
-# Of each axis one entry is drawn.
+# Of each axis one entry is drawn. Not --top_entropy_quantile: a tiny model's entropies are so close that rounding decides
+# which tokens it takes.
 AXES = (
     [{"loss_type": name} for name in ("grpo", "bnpo", "dr_grpo", "dapo", "cispo", "sapo")],
     [{}, {}, *({"importance_sampling_level": level} for level in ("sequence", "sequence_token"))],
@@ -25,7 +26,7 @@ AXES = (
     [{}, {}, *({"advantage_estimator": name} for name in ("rloo", "reinforce_plus_plus"))],
     [{}, {}, *({"scale_rewards": name} for name in ("batch", "none", "gdpo"))],
     [{}, {}, {"epsilon_high": 0.28}, {"delta": 1.5}],
-    [{}, {}, {"log_entropy": True}, {"top_entropy_quantile": 0.3}],
+    [{}, {"log_entropy": True}],
     [{}, {}, {}, {"dynamic_sample": True, "max_resample_times": 2}],
     [{}, {}, {"padding_free": False}],
     [{}, {}, RECOMPUTE, {"recompute_granularity": "selective"}],
