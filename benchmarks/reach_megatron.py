@@ -17,7 +17,6 @@ import os
 import sys
 import tempfile
 from collections.abc import Sequence
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +28,7 @@ from reach_rows import MegatronRow, megatron_rows
 
 from swift_grpo_ext import testing
 from swift_grpo_ext.plugin_files import plugin_file
+from swift_grpo_ext.versions import HOST, installed_version
 from tests.megatron.conftest import ENVIRONMENT, make_environment, write_tiny
 from tests.megatron.runs import Order, Run, train_all, train_with_ray
 
@@ -68,9 +68,8 @@ def order_of(row: MegatronRow, folder: Path, shared: Path, plugins: dict[str, An
         "reward_funcs": "made_up" if row.group > 1 else None,
         **plugins,
     }
-    limit = max(
-        64, 2 * row.prompts
-    )  # with fewer rows than a batch holds ms-swift's driver of Ray waits for ever
+    # With fewer rows than a generation batch has prompts ms-swift's driver of Ray waits for ever.
+    limit = max(64, 2 * row.prompts)
     dataset = testing.digits_dataset(shared / f"digits_{limit}", limit=limit).train
     return Order(tiny(row.family, shared), dataset, folder, arguments, LENGTHS, gradients=False)
 
@@ -124,7 +123,7 @@ def measure_with_ray(chosen: Sequence[MegatronRow], folder: Path) -> list[dict[s
             order = order_of(row, folder / f"{number}-{name}", folder, plugins)
             given = (environment / "bin/python", order.model, order.rows, order.folder)
             # ms-swift's driver loads a Qwen3.5 again, and asks the checkpoint which of its types it is.
-            kind = {"swift_version": version("ms-swift"), **testing.host_types(order.model)}
+            kind = {"swift_version": installed_version(HOST), **testing.host_types(order.model)}
             (Path(order.model) / "args.json").write_text(json.dumps(kind), encoding="utf-8")
             typed = {  # a file of YAML has numbers where a command line has words
                 key: yaml.safe_load(value) if isinstance(value, str) else value

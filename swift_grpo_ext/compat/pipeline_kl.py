@@ -34,19 +34,20 @@ def fix(
     import torch.distributed as dist
     from megatron.core import mpu
 
+    last = mpu.get_pipeline_model_parallel_last_rank()
+    stages = mpu.get_pipeline_model_parallel_group()
+
     def of_last_stage(logps: Tensor | None, mask: Tensor) -> Tensor:
         known = torch.zeros(mask.shape, device=mask.device) if logps is None else logps.float().contiguous()
-        last = mpu.get_pipeline_model_parallel_last_rank()
-        dist.broadcast(known, last, group=mpu.get_pipeline_model_parallel_group())
+        dist.broadcast(known, last, group=stages)
         return known
 
-    batches = mini_batch_data
-    if mpu.get_pipeline_model_parallel_world_size() > 1:
-        batches = []
-        for batch in mini_batch_data:
-            own = batch["grpo_batch"]
-            old = of_last_stage(own.old_per_token_logps, own.completion_mask)
-            reference = of_last_stage(own.ref_per_token_logps, own.completion_mask)
-            both = replace(own, old_per_token_logps=old, ref_per_token_logps=reference)
-            batches.append({"grpo_batch": both})
+    if mpu.get_pipeline_model_parallel_world_size() == 1:
+        return kl(trainer, mini_batch_data, local_num_samples, rollout_group)
+    batches = []
+    for batch in mini_batch_data:
+        own = batch["grpo_batch"]
+        old = of_last_stage(own.old_per_token_logps, own.completion_mask)
+        reference = of_last_stage(own.ref_per_token_logps, own.completion_mask)
+        batches.append({"grpo_batch": replace(own, old_per_token_logps=old, ref_per_token_logps=reference)})
     return kl(trainer, batches, local_num_samples, rollout_group)

@@ -109,17 +109,23 @@ def local_masters(optimizer: Any) -> Iterator[Tensor]:
     # Else accelerate's wrapper around DeepSpeed's.
     for inner in [getattr(optimizer, "optimizer", optimizer)] if chained is None else chained:
         for name in _MASTERS:
-            for partition in getattr(inner, name, None) or ():
-                for copy in partition if isinstance(partition, list) else [partition]:
-                    if isinstance(copy, Tensor) and copy.numel() and not copy.is_meta:
-                        yield copy
+            yield from _held(getattr(inner, name, None))
+
+
+def _held(copies: Any) -> Iterator[Tensor]:
+    """The tensors with elements of a list, or of lists in it."""
+    if isinstance(copies, (list, tuple)):
+        for inner in copies:
+            yield from _held(inner)
+    elif isinstance(copies, Tensor) and copies.numel() and not copies.is_meta:
+        yield copies
 
 
 def keeps_masters(optimizer: Any) -> bool:
     """Whether 16-bit weights are updated by float32 copies, here or inside transformer_engine's optimizer."""
     config = getattr(optimizer, "config", None)  # Megatron's
-    is_mixed = bool(getattr(config, "bf16", False) or getattr(config, "fp16", False))
-    return is_mixed or any(True for _ in local_masters(optimizer))
+    is_mixed = any(getattr(config, kind, False) for kind in ("bf16", "fp16"))
+    return is_mixed or next(local_masters(optimizer), None) is not None
 
 
 def ordered(values: Tensor) -> Tensor:
