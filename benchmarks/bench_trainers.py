@@ -130,7 +130,8 @@ def made_up_rewards(trainer: Any, seed: int, silent: int = 0) -> None:
 
     def score(samples: Any) -> Tensor:
         scores = [[rewards.random()] for _ in samples]
-        found: Tensor = gather(torch.tensor([[1.0]] * silent + scores[silent:]))
+        rows = [[1.0]] * silent + scores[silent:]
+        found: Tensor = gather(torch.tensor(rows, device=trainer.accelerator.device))
         return found
 
     trainer._compute_rewards_per_func = score
