@@ -2,9 +2,9 @@
 
     python benchmarks/host_waits.py --size 3b --device cuda --group 8 --image-tokens 1000 --json OUT
 
-CUDA names each call that makes the host wait (``torch.cuda.set_sync_debug_mode("warn")``); it is counted by the
-innermost line of this package, else of ms-swift or TRL, with the innermost line of all beside it. The first
-update, which has the self-check, is counted apart from the second. The rollout is made up and left out.
+CUDA names each call that makes the host wait (``torch.cuda.set_sync_debug_mode("warn")``). It is counted
+by the innermost line of this package, else of ms-swift or TRL, with the innermost line of all beside it. The
+first update, which has the self-check, is counted apart from the second. The rollout is made up and left out.
 """
 
 from __future__ import annotations
