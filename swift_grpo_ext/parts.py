@@ -37,7 +37,6 @@ class Enabled:
     reduced_recompute: bool = True  # gradient checkpointing computes less of a pack again
     skip_zero_advantage: bool = True  # completions without a gradient are left out of the policy's pass
     prepare_ahead: bool = True  # images of the next generation batch are prepared while this one trains
-    balanced_ranks: bool = True  # groups move to ranks that have fewer tokens to compute
     engine_old_logps: bool = True  # the rollout engine's log-probs are the old ones while they are sound
     self_check: bool = True  # the first pass of each kind is compared with ms-swift's own
     no_lora_dropout: bool = True  # ms-swift's default dropout of LoRA is off
@@ -63,6 +62,8 @@ class Enabled:
         return not (self.shared_prefix or self.vision_once or self.chunked_logps)
 
 
+GONE = {"balanced_ranks": "groups stay on their ranks"}
+"""Features that earlier releases had, and what holds now."""
 FEATURES = tuple(each.name for each in fields(Enabled) if not each.name.startswith("why_"))
 _FIXES = tuple(
     dict.fromkeys(name for defect in DEFECTS.values() if defect.patch for name in (defect.id, defect.patch))
@@ -122,6 +123,12 @@ def check_disabled(names: Iterable[str]) -> None:
     features = {feature for part in PARTS.values() for feature in part.features}
     for name in names:
         part, dot, feature = name.partition(".")
+        if (feature or part) in GONE:
+            raise UnknownPartError(
+                f"{name} is gone: {GONE[feature or part]}",
+                where="SWIFT_GRPO_EXT_DISABLE",
+                fix="take the name out",
+            )
         if part not in PARTS:
             if name not in features:
                 check_part_names([part])

@@ -23,7 +23,6 @@ from swift_grpo_ext.models.families import VisionFamily, family_of, why_unknown
 from swift_grpo_ext.models.family import Capability
 from swift_grpo_ext.parts import Enabled
 from swift_grpo_ext.settings import Settings
-from swift_grpo_ext.trainer.balance import why_not_balanced, why_nothing_moves
 from swift_grpo_ext.trainer.distributed import agreed_max, gathers_parameters
 from swift_grpo_ext.trainer.host import Early, Host, base_model
 from swift_grpo_ext.trainer.look_ahead import why_not_ahead
@@ -54,12 +53,11 @@ def decide(host: Host, settings: Settings) -> Enabled:
         reduced_recompute=off("reduced_recompute") or (_GATHERED if gathers_parameters(host) else ""),
         skip_zero_advantage=off("skip_zero_advantage") or unpacked or _reader_reason(host, base, family),
         prepare_ahead=off("prepare_ahead") or why_not_ahead(host.template),
-        balanced_ranks=off("balanced_ranks") or why_not_balanced(host),
         engine_old_logps=off("engine_old_logps") or engine_reason(host),
         self_check=off("self_check"),
         no_lora_dropout=off("no_lora_dropout"),
     )
-    idle = {"balanced_ranks": why_nothing_moves(host), "engine_old_logps": engine_idle(host)}
+    idle = {"engine_old_logps": engine_idle(host)}
     return replace(enabled, why_idle=idle)
 
 

@@ -197,7 +197,7 @@ class GRPOTrainer(HostGRPOTrainer):
             completed: Samples = super()._generate_completions(samples)
         with self.monitors.phase("check"):
             self.monitors.add_engine(self.engine_check.compare(completed))
-        return self.passes.balanced(completed) if self.model.training else completed
+        return completed
 
     def _add_prompt_id_to_inputs(self, samples: Samples) -> Samples:
         return self.rows.number_prompts(samples)

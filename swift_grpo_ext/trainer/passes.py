@@ -17,7 +17,6 @@ from swift_grpo_ext.ms_swift.shared import GRPOBatch, get_logger
 from swift_grpo_ext.parts import Enabled
 from swift_grpo_ext.settings import Settings
 from swift_grpo_ext.swap import swapped
-from swift_grpo_ext.trainer.balance import balanced
 from swift_grpo_ext.trainer.batches import BatchRecords, PassWork
 from swift_grpo_ext.trainer.distributed import agreed_max, gathers_parameters
 from swift_grpo_ext.trainer.features import decide, share_tower
@@ -28,7 +27,7 @@ from swift_grpo_ext.trainer.old_pass import OldPass
 from swift_grpo_ext.trainer.one_pass import OnePass, Request
 from swift_grpo_ext.trainer.out_of_memory import Halves
 from swift_grpo_ext.trainer.pass_check import PassKind, SelfCheck
-from swift_grpo_ext.trainer.samples import Inputs, Samples, Scores
+from swift_grpo_ext.trainer.samples import Inputs, Scores
 from swift_grpo_ext.trainer.sampling import sampled_once
 from swift_grpo_ext.trainer.tower import RunTower
 
@@ -90,12 +89,6 @@ class Passes:
         once = sampled_once(self._host, base, self._family, vision, blank, shared, self._say)
         with mode_kept(self._host.model), once:
             yield
-
-    def balanced(self, samples: Samples) -> Samples:
-        """Completed samples of this rank, once ranks have about as many tokens each."""
-        if not self.enabled.balanced_ranks or self.enabled.why_idle.get("balanced_ranks"):
-            return samples
-        return balanced(self._host, samples, shares_prompts=self.enabled.shared_prefix)
 
     def stored(self, batches: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """Prepared micro-batches, with the pixels of those that have been encoded in the main memory."""
