@@ -37,13 +37,10 @@ class Enabled:
     reduced_recompute: bool = True  # gradient checkpointing computes less of a pack again
     skip_zero_advantage: bool = True  # completions without a gradient are left out of the policy's pass
     prepare_ahead: bool = True  # images of the next generation batch are prepared while this one trains
-    engine_old_logps: bool = True  # the rollout engine's log-probs are the old ones while they are sound
     self_check: bool = True  # the first pass of each kind is compared with ms-swift's own
     no_lora_dropout: bool = True  # ms-swift's default dropout of LoRA is off
     # For each that is off the reason; what would turn it on stands behind a semicolon.
     why_off: Mapping[str, str] = field(default_factory=dict)
-    # For those that are on and have nothing to do in this run the reason, in the same form; else empty.
-    why_idle: Mapping[str, str] = field(default_factory=dict)
 
     def without(self, **reasons: str) -> Enabled:
         """The same without those for which there is a reason; those that are off keep theirs."""
@@ -62,7 +59,10 @@ class Enabled:
         return not (self.shared_prefix or self.vision_once or self.chunked_logps)
 
 
-GONE = {"balanced_ranks": "groups stay on their ranks"}
+GONE = {
+    "balanced_ranks": "groups stay on their ranks",
+    "engine_old_logps": "old log-probs are always the policy's own",
+}
 """Features that earlier releases had, and what holds now."""
 FEATURES = tuple(each.name for each in fields(Enabled) if not each.name.startswith("why_"))
 _FIXES = tuple(

@@ -6,7 +6,6 @@ ZeRO-3 would hang.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 
 from peft import PeftModel
@@ -27,7 +26,7 @@ from swift_grpo_ext.trainer.distributed import agreed_max, gathers_parameters
 from swift_grpo_ext.trainer.host import Early, Host, base_model
 from swift_grpo_ext.trainer.look_ahead import why_not_ahead
 from swift_grpo_ext.trainer.noise import noise_in, noise_in_config, noise_of_run
-from swift_grpo_ext.trainer.old_pass import engine_idle, engine_reason, old_reason, teachers
+from swift_grpo_ext.trainer.old_pass import old_reason, teachers
 
 _GATHERED = "ZeRO-3 and FSDP release a layer's parameters after its forward; --deepspeed zero2 where it fits"
 _FREEZE = "; --freeze_vit true --freeze_aligner true"
@@ -44,7 +43,7 @@ def decide(host: Host, settings: Settings) -> Enabled:
     if prefix and host.template.padding_free:  # only a pack tells its rows apart
         head = head or f"padding_free without shared_prefix ({prefix})"
     unpacked = prefix and "needs shared_prefix"
-    enabled = Enabled().without(
+    return Enabled().without(
         shared_prefix=prefix,
         vision_once=off("vision_once") or _vision_reason(host, base, family),
         skip_old_logps=off("skip_old_logps") or old_reason(host),
@@ -53,12 +52,9 @@ def decide(host: Host, settings: Settings) -> Enabled:
         reduced_recompute=off("reduced_recompute") or (_GATHERED if gathers_parameters(host) else ""),
         skip_zero_advantage=off("skip_zero_advantage") or unpacked or _reader_reason(host, base, family),
         prepare_ahead=off("prepare_ahead") or why_not_ahead(host.template),
-        engine_old_logps=off("engine_old_logps") or engine_reason(host),
         self_check=off("self_check"),
         no_lora_dropout=off("no_lora_dropout"),
     )
-    idle = {"engine_old_logps": engine_idle(host)}
-    return replace(enabled, why_idle=idle)
 
 
 def frozen_modules(base: nn.Module, family: VisionFamily) -> list[nn.Module]:

@@ -36,7 +36,7 @@ def facts_of(host: Host, enabled: Enabled, cut: str = "") -> Facts:
     args = host.args
     group = host.num_generations
     batch = args.per_device_train_batch_size
-    idle = dict(enabled.why_idle)
+    idle: dict[str, str] = {}
     if enabled.shared_prefix and gcd(batch, group) == 1:
         idle["shared_prefix"] = cut or "one completion of a prompt in a micro-batch"
     gains = {name: gain(enabled.why_off.get(name, ""), idle.get(name, "")) for name in FEATURES}

@@ -6,7 +6,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from peft import PeftModel
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, Sampler
@@ -50,7 +50,6 @@ from swift_grpo_ext.trainer.samples import (
     Batches,
     Inputs,
     LossValue,
-    PerToken,
     Rewards,
     Row,
     Samples,
@@ -280,11 +279,11 @@ class GRPOTrainer(HostGRPOTrainer):
 
     def _get_per_token_logps_and_entropies(
         self, model: nn.Module, model_inputs: Inputs, grpo_batch: GRPOBatch, *args: Any, **kwargs: Any
-    ) -> Scores:
+    ) -> Scores | tuple[None, None]:
         phase = self.passes.phase_of(model, grpo_batch)
         record = self.passes.batches.of(grpo_batch)
-        if phase == "old" and (instead := self.passes.old.instead(record, grpo_batch, self.engine_check)):
-            return instead
+        if phase == "old" and self.passes.old.is_needless(record):
+            return None, None
         stock = super()._get_per_token_logps_and_entropies
         with self.monitors.phase(phase), self.passes.in_packs(model, model_inputs, grpo_batch):
             logps, entropies = stock(model, model_inputs, grpo_batch, *args, **kwargs)
@@ -331,12 +330,6 @@ class GRPOTrainer(HostGRPOTrainer):
             loss, metrics = super()._compute_loss_and_metrics(model, model_inputs, grpo_batch)
         self.logging.add_kl(grpo_batch, metrics)
         return loss, metrics
-
-    def _compute_rollout_offpolicy_metrics(
-        self, old: PerToken, rollout: PerToken, completion_mask: Bool[Tensor, "batch keep"]
-    ) -> dict[str, LossValue]:
-        logps = self.logging.latest if old is rollout else old  # the engine's, for old ones: all would be 0
-        return super()._compute_rollout_offpolicy_metrics(logps, rollout, completion_mask)
 
     def _update_metrics(self, metrics_data: dict[str, Any]) -> None:
         super()._update_metrics(self.logging.without_nan(metrics_data))

@@ -4,10 +4,6 @@ Until the first update after a rollout the policy is the old one. A micro-batch 
 of its own, and where one is made for others (a KL penalty in rewards, a teacher), the loss does not take it:
 it has other dropout masks and other sums, so a ratio of it is not 1 (F12). In further iterations the old
 log-probs are those of the first policy pass.
-
-Later micro-batches are spared where importance sampling is asked for: ms-swift weighs their loss by
-``pi_old / pi_engine``, cut at a threshold, beside the ratio ``pi / pi_old``. Where engine and trainer agree
-the first is 1, and the engine's log-probs, which are of the tokens that it sampled, are the old ones.
 """
 
 from collections.abc import Iterator, Sequence
@@ -19,8 +15,6 @@ from accelerate.utils import gather_object
 from swift_grpo_ext.ms_swift.shared import GRPOBatch
 from swift_grpo_ext.settings import disabled
 from swift_grpo_ext.trainer.batches import BatchRecord
-from swift_grpo_ext.trainer.distributed import agreed_max
-from swift_grpo_ext.trainer.engine import EngineCheck
 from swift_grpo_ext.trainer.host import Host
 from swift_grpo_ext.trainer.samples import PerToken, VisionSample
 
@@ -48,23 +42,14 @@ class OldPass:
             self._teacher_input = iter(with_teacher_input(host, host.split_by_mini_batches(samples)))
         self._before_update = before_update(host) if host.model.training else _EVERY
 
-    def instead(
-        self, record: BatchRecord, grpo_batch: GRPOBatch, check: EngineCheck
-    ) -> tuple[PerToken | None, None] | None:
-        """What stands for the old pass over the next micro-batch; None where it has to be made."""
-        needless = self.is_needless(record)
-        engine = None if needless else engine_logps(self._host, check, grpo_batch)
-        if not needless and engine is None:
-            return None
-        record.skipped += 1
-        return engine, None
-
     def is_needless(self, record: BatchRecord) -> bool:
         """Whether the old pass over the next micro-batch is needless; asked once for each."""
         self._before_update -= 1
         record.first_update = self._before_update >= 0
         teacher = next(self._teacher_input, False)
-        return self._skips and record.first_update and not teacher
+        is_needless = self._skips and record.first_update and not teacher
+        record.skipped += is_needless
+        return is_needless
 
     def note(self, record: BatchRecord, grpo_batch: GRPOBatch, logps: PerToken) -> None:
         """A pass is done: the policy's first one is also the old one."""
@@ -108,34 +93,6 @@ def _may_have_teacher_input(host: Host) -> bool:
     dataset = host.train_dataset if host.model.training else host.eval_dataset
     columns = getattr(dataset, "column_names", None)
     return not isinstance(columns, (list, tuple)) or bool(_TEACHER_COLUMNS & set(columns))
-
-
-def engine_logps(host: Host, check: EngineCheck, grpo_batch: GRPOBatch) -> PerToken | None:
-    """Old log-probs by the engine, or None where a pass has to compute them. Every rank comes here."""
-    off = disabled("trainer.engine_old_logps") or host.disable_rollout_importance_sampling
-    if off or engine_idle(host) or engine_reason(host) or not check.agrees():
-        return None
-    logps: PerToken | None = grpo_batch.rollout_per_token_logps
-    return None if agreed_max(int(logps is None), host.accelerator.device) else logps
-
-
-def engine_idle(host: Host) -> str:
-    """Why nothing in this run could use old log-probs of the engine; empty if something could."""
-    if host.rollout_importance_sampling_mode is None:
-        return "no importance sampling; --rollout_importance_sampling_mode"
-    return "" if host.old_policy() else "one update for each rollout"
-
-
-def engine_reason(host: Host) -> str:
-    """Why log-probs of the engine that would be of use cannot be the old ones; empty if they can."""
-    args = host.args
-    if engine_idle(host):
-        return ""
-    if host.log_rollout_offpolicy_metrics:
-        return "logged metrics compare the two; --log_rollout_offpolicy_metrics false"
-    if (args.top_p or 1) < 1 or (args.top_k or 0) > 0 or args.min_p:
-        return "filters change the engine's log-probs; --top_p 1 --top_k -1, no --min_p"
-    return next(iter(old_readers(host)), TEACHER if _may_have_teacher_input(host) else "")
 
 
 def old_reason(host: Host) -> str:
