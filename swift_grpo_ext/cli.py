@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from swift_grpo_ext.doctor.plan.setting import USUAL_PIXELS
-from swift_grpo_ext.errors import SwiftGrpoExtError
+from swift_grpo_ext.errors import RefusedError, SwiftGrpoExtError
 
 app = typer.Typer(
     name="swift-grpo-ext",
@@ -284,37 +284,20 @@ def selftest(
         raise typer.Exit(1)
 
 
-@app.command(
-    name="compare-engine",
-    context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
-    options_metavar="[OPTIONS] ROWS [arguments of swift rlhf]",
-    epilog="Example: swift-grpo-ext compare-engine rows.jsonl --model Qwen2.5-VL-3B-Instruct --use_vllm true",
-)
-def compare_engine(
-    context: typer.Context,
-    rows: Annotated[Path, typer.Argument(help="Dataset, JSONL; its first rows are answered.")],
-    model: Annotated[str, typer.Option(help="Checkpoint of trainer and engine.")],
-    server: Annotated[str, typer.Option(help="Address of swift rollout; else an engine in here.")] = "",
-    completions: Annotated[int, typer.Option(min=2, help="To sample and compare.")] = 8,
-) -> None:
-    """Compare a rollout engine with the trainer on a few rows, without a run (exit code 1 if they disagree).
+GONE = {"compare-engine": "the first steps of a run compare the engine: watch/engine_ratio in its log"}
+"""Commands that earlier releases had, and what to do instead."""
 
-    \f
 
-    Raises:
-        typer.Exit: With the exit code.
-    """
-    from swift_grpo_ext.doctor.compare import compare
-
-    agree, page = compare(rows, model, completions=completions, server=server, more=context.args)
-    print(page)
-    if not agree:
-        raise typer.Exit(1)
+def _refuse_gone(words: Sequence[str]) -> None:
+    for command in words[:1]:
+        if command in GONE:
+            raise RefusedError(f"the command {command} is gone", fix=GONE[command])
 
 
 def main() -> None:
     """Entry of the console script: an error of ours is one line on stderr and exit code 2."""
     try:
+        _refuse_gone(sys.argv[1:])
         app()
     except SwiftGrpoExtError as error:
         print(error, file=sys.stderr)
