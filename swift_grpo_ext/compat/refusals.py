@@ -112,6 +112,14 @@ def _cuts_labelled_groups(run: Run) -> Iterator[Problem]:
         )
 
 
+@table.rule("F18", Severity.ERROR, defect=DEFECTS["F18"])
+def _streams_rows(run: Run) -> Iterator[Problem]:
+    if run.streaming:
+        yield Problem(
+            "a group of a stream would hold different prompts", "--streaming true", DEFECTS["F18"].fix
+        )
+
+
 @table.rule("F22", Severity.ERROR, defect=DEFECTS["F22"])
 def _ignores_the_environment(run: Run) -> Iterator[Problem]:
     if (run.gym_env or run.use_gym_env) and not run.use_vllm:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from swift_grpo_ext.errors import DatasetRowError
@@ -68,12 +67,10 @@ def _fresh_first(rows: Iterable[Any], held: Collection[str]) -> Iterator[tuple[s
 
 def other_rows(dataset: Any, batch: Sequence[object], bad: Collection[str]) -> Iterator[Any]:
     """Rows for broken ones: of the dataset from a place on that their keys decide, and of the same batch."""
-    if hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__") and len(dataset):
+    if dataset:
         start = int(min(bad), 16) % len(dataset)
         for offset in range(min(len(dataset), _MOST_TRIED)):
             yield dataset[(start + offset) % len(dataset)]
-    elif hasattr(dataset, "__iter__"):
-        yield from islice(dataset, _MOST_TRIED)
     for row in batch:
         if isinstance(row, Mapping):
             yield row

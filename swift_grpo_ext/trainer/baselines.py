@@ -125,8 +125,8 @@ class Baselines:
         if len(set(groups.tolist())) > len(set(places)):
             logger.warning_once(
                 "swift-grpo-ext: a group holds completions of different prompts. Only completions of one "
-                "prompt are compared, and a single one is not scored. Datasets without a length "
-                "(--streaming true) cause this, and rows that are replaced one by one"
+                "prompt are compared, and a single one is not scored. Rows that are replaced one by one do "
+                "this"
             )
         return groups, rows
 

@@ -9,10 +9,11 @@ from typing import Any
 from jaxtyping import Float, Int
 from peft import PeftModel
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, Dataset, Sampler
+from torch.utils.data import Dataset, Sampler
 from transformers import PreTrainedModel
 from transformers.trainer_utils import TrainOutput
 
+from swift_grpo_ext.compat.refusals import Run, refuse
 from swift_grpo_ext.compat.registry import write_report
 from swift_grpo_ext.models.families import frame_of
 from swift_grpo_ext.ms_swift.arguments import GRPOConfig
@@ -32,7 +33,7 @@ from swift_grpo_ext.trainer.distributed import ending_together
 from swift_grpo_ext.trainer.engine import EngineCheck
 from swift_grpo_ext.trainer.group_cut import cut_by_groups
 from swift_grpo_ext.trainer.held_out import HeldOut
-from swift_grpo_ext.trainer.held_out_rows import fit_evaluation_batch, with_a_length
+from swift_grpo_ext.trainer.held_out_rows import fit_evaluation_batch
 from swift_grpo_ext.trainer.host import Early
 from swift_grpo_ext.trainer.image_memory import bound_prepared_images
 from swift_grpo_ext.trainer.logging import Logging
@@ -57,7 +58,6 @@ from swift_grpo_ext.trainer.samples import (
     VisionSample,
 )
 from swift_grpo_ext.trainer.scoring import RewardFunctions, Scoring, names_of
-from swift_grpo_ext.trainer.streams import in_groups
 from swift_grpo_ext.watch.checkpoints import exit_status_of_saving, require_whole, saving
 from swift_grpo_ext.watch.guard import Guard
 from swift_grpo_ext.watch.watch import EvaluationLeft, NothingTrained
@@ -73,13 +73,13 @@ class GRPOTrainer(HostGRPOTrainer):
     def __init__(self, model: PreTrainedModel | PeftModel, *args: Any, **kwargs: Any) -> None:
         with ending_together():
             require_overridden(GRPOTrainer, HostGRPOTrainer, part="trainer")
+            refuse(Run({"streaming": not hasattr(kwargs.get("train_dataset", ()), "__len__")}))
             self.guard = Guard(int(getattr(kwargs["args"], "process_index", 0)))
             turn_off_unasked_dropout(model)
             early = Early(model, kwargs["template"], kwargs["args"], bool(model.model_meta.is_multimodal))
             self.cut = cut_by_groups(early, current_settings())
             if not current_settings().disables("trainer.held_out"):
-                kwargs["eval_dataset"] = with_a_length(kwargs.get("eval_dataset"), early.args)
-                fit_evaluation_batch(kwargs["eval_dataset"], early.args)
+                fit_evaluation_batch(kwargs.get("eval_dataset"), early.args)
             self.rows = Rows(self)
             self.rollout = Rollout(self)
             self.scoring = Scoring(self)
@@ -147,10 +147,6 @@ class GRPOTrainer(HostGRPOTrainer):
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: nn.Module | None = None) -> None:
         if not load_translated(self, resume_from_checkpoint, model):
             super()._load_from_checkpoint(resume_from_checkpoint, model)
-
-    def get_train_dataloader(self, *args: Any, **kwargs: Any) -> DataLoader[list[Row]]:
-        """Batches of rows; a stream has a group of each row (F18)."""
-        return in_groups(self, partial(super().get_train_dataloader, *args, **kwargs))
 
     def get_batch_samples(
         self, epoch_iterator: Iterator[list[Row]], *args: Any, **kwargs: Any

@@ -78,7 +78,7 @@ class HeldOut:
         if host.args.eval_use_evalscope:
             return "benchmarks are evaluated; --eval_use_evalscope false"
         if not hasattr(host.eval_dataset, "select"):
-            return "rows of a stream cannot be chosen; --streaming false"
+            return "the validation rows cannot be chosen: their dataset has no select()"
         if host.args.async_generate:
             return "an evaluation gets the rollouts of the one before; --async_generate false"
         if host.template.sequence_parallel_size > 1:

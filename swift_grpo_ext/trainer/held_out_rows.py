@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator, Sized
 from contextlib import contextmanager
 
-from datasets import Dataset, IterableDataset
+from datasets import Dataset
 
 from swift_grpo_ext.errors import RefusedError
 from swift_grpo_ext.group.batch_sizes import groups_in
@@ -19,7 +19,6 @@ from swift_grpo_ext.trainer.host import Host
 from swift_grpo_ext.watch.held_out import TOTAL, HeldOutHistory, rows_within
 
 logger = get_logger()
-MOST_OF_STREAM = 1024  # validation rows that are read from a stream: their interval is 3 points wide
 
 
 class HeldOutRows:
@@ -86,21 +85,7 @@ class HeldOutRows:
         return host.state.max_steps / max(1.0, float(host.args.num_train_epochs))
 
 
-def with_a_length(
-    dataset: Dataset | IterableDataset | None, args: GRPOConfig
-) -> Dataset | IterableDataset | None:
-    """A validation set that can be evaluated: of a stream (``--streaming true``) the first rows, read now.
-
-    ms-swift asks a stream how long it is, and ends the run.
-    """
-    if not isinstance(dataset, IterableDataset) or args.eval_strategy == "no":
-        return dataset
-    rows = list(dataset.take(MOST_OF_STREAM))
-    logger.info(f"swift-grpo-ext [held-out] {len(rows)} validation rows are read from the stream")
-    return Dataset.from_list(rows, features=dataset.features)
-
-
-def fit_evaluation_batch(dataset: Dataset | IterableDataset | None, args: GRPOConfig) -> None:
+def fit_evaluation_batch(dataset: Dataset | None, args: GRPOConfig) -> None:
     """Evaluate in batches of training's size, but of no more rows than there are.
 
     ms-swift's default is 1, where an engine answers one prompt at a time; and it asserts that there are as

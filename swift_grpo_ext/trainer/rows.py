@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from accelerate.utils import gather_object
-from datasets import Dataset, IterableDataset
+from datasets import Dataset
 
 from swift_grpo_ext.errors import DatasetRowError, RefusedError
 from swift_grpo_ext.models import dataset_rows
@@ -159,17 +159,13 @@ class Rows:
             problems = zip(rows, threads.map(self._problem, rows.values()), strict=True)
             return {key: problem for key, problem in problems if problem}
 
-    def _of_all_ranks(
-        self, problems: Problems, rows: Mapping[str, Any], dataset: Dataset | IterableDataset
-    ) -> Problems:
+    def _of_all_ranks(self, problems: Problems, rows: Mapping[str, Any], dataset: Dataset) -> Problems:
         """The broken rows of all ranks, with their numbers. Every rank calls it for every batch."""
         here = self._numbered(problems, rows, dataset)
         return {key: problem for of_rank in gather_object([here]) for key, problem in of_rank.items()}
 
     @staticmethod
-    def _numbered(
-        problems: Problems, rows: Mapping[str, Any], dataset: Dataset | IterableDataset
-    ) -> Problems:
+    def _numbered(problems: Problems, rows: Mapping[str, Any], dataset: Dataset) -> Problems:
         """The problems, each with the number of its row."""
         numbered = {}
         for key, problem in problems.items():

@@ -57,6 +57,13 @@ REFUSED = {
         "-> --per_device_train_batch_size with a multiple of 4, or SWIFT_GRPO_EXT_GROUP_BATCH=1",
         "(https://arxiv.org/abs/2602.05630)",
     ),
+    "F18": (
+        Run({"streaming": True, "num_generations": 4}),
+        "a group of a stream would hold different prompts",
+        "[--streaming true]",
+        "-> --streaming false",
+        f"({SWIFT}/blob/main/swift/rlhf_trainers/grpo_trainer.py)",
+    ),
     "F22": (
         Run({"gym_env": "maze", "reward_funcs": ["format"], "use_vllm": False}),
         "the rewards of a gym environment are not read",

@@ -55,16 +55,6 @@ def test_fewer_rows_than_ranks_are_refused_in_one_line(rows, ranks):
         fit_evaluation_batch([{}] * rows, arguments(ranks=ranks))
 
 
-def test_a_stream_is_read_at_the_start(tiny_qwen, digits, tmp_path):
-    """ms-swift asks it how long it is: "object of type 'IterableDataset' has no len()"."""
-    with told() as messages:
-        figures(tiny_qwen, digits.train, tmp_path, **RUN, streaming=True, val_dataset=digits.train)
-    read = len(digits.train.read_text().splitlines())
-    assert any(f"{read} validation rows are read from the stream" in text for text in messages)
-    (evaluation,) = read_evaluations(testing.newest_version(tmp_path))
-    assert f" of {read} validation rows" in evaluation.rows
-
-
 def test_fewer_rows_than_ranks_are_evaluated_in_groups_where_ms_swift_could():
     args = arguments(batch=1, ranks=5)
     with told() as messages:

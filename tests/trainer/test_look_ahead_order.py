@@ -113,16 +113,15 @@ def test_all_but_the_first_of_each_epoch_is_prepared_and_nothing_behind_the_last
 
 
 def test_a_source_is_read_no_further_than_the_next_generation(ahead_of):
-    """So a stream is, too, whose first rank reads for all: each of them as often."""
     read = []
 
-    def stream():
+    def rows():
         for number in range(100):
             read.append(number)
             yield [{"images": [f"{number}.png"], "messages": []}]
 
     host, ahead = ahead_of(lambda source: None, accumulation=2, per_generation=2)
-    source = stream()
+    source = rows()
     for step in range(1, 5):
         assert len(list(islice(ahead.over(source), 2))) == 2
         assert len(read) == 2 * step + 2

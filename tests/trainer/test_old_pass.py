@@ -68,9 +68,8 @@ def spared(monkeypatch):
         ({**FOUR, **TWICE}, [True, True, False, False]),
         ({"gradient_accumulation_steps": 3}, [False] * 12),
         ({"kl_in_reward": True, "beta": 0.1}, [False] * 8),
-        ({"streaming": True}, [True] * 8),
     ],
-    ids=["one update", "two iterations", "two updates", "two of both", "not aligned", "KL", "a stream"],
+    ids=["one update", "two iterations", "two updates", "two of both", "not aligned", "KL"],
 )
 def test_who_has_an_old_pass(llama, rows, spared, tmp_path, options, expected):
     ours = figures(llama, rows(), tmp_path / "ours", CUT, **{**RUN, **options})
@@ -85,10 +84,9 @@ def test_who_has_an_old_pass(llama, rows, spared, tmp_path, options, expected):
         assert ours[name] == pytest.approx(values, rel=1e-4, abs=1e-6), name
 
 
-@pytest.mark.parametrize("streaming", [False, True])
-def test_rows_that_tell_a_teacher_have_one(llama, rows, spared, tmp_path, streaming):
+def test_rows_that_tell_a_teacher_have_one(llama, rows, spared, tmp_path):
     """Two prompts a generation batch, one a micro-batch, in the order of the file."""
-    options = {"streaming": streaming, "dataset_shuffle": False, "train_dataloader_shuffle": False}
+    options = {"dataset_shuffle": False, "train_dataloader_shuffle": False}
     figures(llama, rows(1, 2), tmp_path / "run", CUT, **{**RUN, **options, "max_steps": 2})
     assert spared == [True, False, False, True]
 

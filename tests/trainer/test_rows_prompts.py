@@ -80,23 +80,20 @@ def test_row_number_and_other_rows(folder):
     assert [found["messages"] for found in other_rows(dataset, [], {"1": ""})] == [
         table[n]["messages"] for n in (1, 2, 0)
     ]
-    assert list(other_rows(iter([]), table, {"1": ""})) == table
+    assert list(other_rows([], table, {"1": ""})) == table
 
 
-def test_what_takes_the_place_of_a_broken_row_of_a_stream_is_read_from_it(folder):
-    """A rank whose rows are all of one prompt has none to spare: rows that nobody holds come first."""
-    from datasets import Dataset
-
+def test_rows_that_nobody_holds_come_first_where_one_is_replaced(folder):
+    """A rank whose rows are all of one prompt has none to spare."""
     table = [row(folder, "good.png", question=question) for question in "abc"]
-    stream = Dataset.from_list(table).to_iterable_dataset()
     held, bad = [table[0]] * 4, {key_of_row(table[0])}
-    found = instead_of(bad, [*held, table[1]], stream, lambda row: True, main=True)
+    found = instead_of(bad, [*held, table[1]], table, lambda row: True, main=True)
     assert [one["messages"] for one in found.values()] == [table[2]["messages"]]
     held_too = instead_of(
-        bad, [*held, table[1]], stream, lambda row: row["messages"] == table[1]["messages"], True
+        bad, [*held, table[1]], table, lambda row: row["messages"] == table[1]["messages"], True
     )
     assert [one["messages"] for one in held_too.values()] == [table[1]["messages"]]
-    assert instead_of(bad, held, stream, lambda row: False, True) == {}
+    assert instead_of(bad, held, table, lambda row: False, True) == {}
 
 
 def test_a_run_ends_with_its_own_error_where_the_broken_rows_cannot_be_named(folder, monkeypatch):

@@ -21,19 +21,6 @@ fault(
     cause="A stream has no length, so the schedule cannot be laid out.",
 )
 fault(
-    "streamed-groups",
-    ERROR,
-    lambda run: run.arguments.streaming and run.arguments.num_generations > 1 and "trainer" not in run.parts,
-    "a group would hold different prompts",
-    "--streaming true",
-    "--streaming false",
-    symptoms="reward does not move with --streaming true",
-    cause="ms-swift repeats a row for its group only in a dataset with a length: in a stream a "
-    "group is num_generations different prompts, so advantages compare answers to different "
-    "questions.",
-    scope=grpo,
-)
-fault(
     "eval-without-rows",
     ERROR,
     lambda run: (
