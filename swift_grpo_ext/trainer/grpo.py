@@ -42,7 +42,6 @@ from swift_grpo_ext.trainer.loss_fixes import chunks_add_up, loss_fixes, over_ou
 from swift_grpo_ext.trainer.monitors import Monitors
 from swift_grpo_ext.trainer.noise import turn_off_unasked_dropout
 from swift_grpo_ext.trainer.passes import Passes
-from swift_grpo_ext.trainer.reference import require_equal_start
 from swift_grpo_ext.trainer.resuming import load_translated
 from swift_grpo_ext.trainer.rollout import Rollout, resampled
 from swift_grpo_ext.trainer.rows import Rows
@@ -116,7 +115,6 @@ class GRPOTrainer(HostGRPOTrainer):
     @cached_property
     def passes(self) -> Passes:
         """Made at the first generation batch, when the models are in their wrappers."""
-        require_equal_start(self)
         return Passes(self, current_settings(), self.cut)
 
     # Training.

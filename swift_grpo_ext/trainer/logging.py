@@ -24,7 +24,7 @@ from swift_grpo_ext.once import Once
 from swift_grpo_ext.rewards.gold.overlay import located
 from swift_grpo_ext.settings import current_settings
 from swift_grpo_ext.trainer.host import Host
-from swift_grpo_ext.trainer.reference import why_kl
+from swift_grpo_ext.trainer.reference import require_equal_start
 from swift_grpo_ext.trainer.samples import PerToken, VisionSample
 from swift_grpo_ext.watch.guard import watches
 from swift_grpo_ext.watch.metrics import FewFigures
@@ -134,8 +134,8 @@ class Logging:
         total, tokens = gather(given.unsqueeze(0)).sum(0).tolist()
         if sums is not None or tokens:
             self._token_kl[metrics["mode"]].add(total, tokens)
-        if tokens and (why := why_kl(self._host, total / tokens)):
-            logger.warning_once(f"swift-grpo-ext: {why}", hash_id=f"kl {self._host.args.output_dir}")
+        if tokens:
+            require_equal_start(self._host, total / tokens)
 
     @watches("mean of kl")
     def _kl_of(
