@@ -182,7 +182,7 @@ def run(kind: str, seed: int, folder: Path, patience: int = PATIENCE) -> Outcome
     every = {"eval_steps": EVERY[kind], "save_steps": EVERY[kind], "max_steps": STEPS[kind], "seed": seed}
     arguments = {**training.TRAINING, **ARGUMENTS, **OF_KIND[kind], **every}
     switches = {"HELD_OUT_SHARE": "1", "HELD_OUT_STOP": str(patience), "DISABLE": "callbacks.report"}
-    switches |= {"KL_EVERY": "0", "AGREE_EVERY": "0"}
+    switches |= {"AGREE_EVERY": "0"}
     began = time.monotonic()
     testing.run_in_process(
         "rlhf",

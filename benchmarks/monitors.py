@@ -8,9 +8,9 @@ only make the steps longer). Every second step its monitors are off; a pair is a
 after it without, in turn the other way round. Measured is all from the begin of a step to the begin of the
 next: passes, backward, optimizer, judging, logging. ``cpu`` figures are the process's time on its cores,
 which a busy machine disturbs less than the wall clock. The difference of two long steps is mostly noise, so
-the monitors' own calls are timed as well (``own``). With --beta 0 there is the probe of the KL too: it is
-timed alone and its share is that of one look every SWIFT_GRPO_EXT_KL_EVERY steps. So is the check of the
-rollout engine, every SWIFT_GRPO_EXT_AGREE_EVERY steps; rollouts, in which it only takes notes, are made up.
+the monitors' own calls are timed as well (``own``). The check of the rollout engine is timed alone, and its
+share is that of one check every SWIFT_GRPO_EXT_AGREE_EVERY steps; rollouts, in which it only takes notes, are
+made up.
 """
 
 from __future__ import annotations
@@ -125,16 +125,6 @@ def shares(times: list[tuple[bool, float, float]]) -> dict[str, dict[str, float]
     return found
 
 
-def probe_share(trainer: Any, step_seconds: float) -> float:
-    """Share of a step that the probe of the KL takes, spread over the steps between two looks."""
-    probe = trainer.monitors.watch.probe
-    if probe is None:
-        return 0.0
-    device = trainer.accelerator.device
-    looks = [timed(lambda: probe._score(probe._samples), device)[0] for _ in range(3)]
-    return statistics.median(looks) / probe._every / step_seconds
-
-
 def check_share(trainer: Any, samples: list[Any], times: list[tuple[bool, float, float]]) -> float:
     """Share of a step that the check of the engine takes, spread over the steps between two checks."""
     check = trainer.engine_check
@@ -195,7 +185,6 @@ def measure(asked: argparse.Namespace, folder: Path) -> dict[str, Any]:
         "share": shares(times),
         "own_ms": 1000 * own.seconds / watched,
         "own_share": own.seconds / watched / seconds,
-        "probe_share": probe_share(trainer, seconds),
         "check_share": check_share(trainer, newest, times),
         "step_seconds": seconds,
         "times": times,

@@ -67,11 +67,6 @@ class Settings(BaseSettings):
         description="How long a phase may last, in seconds; unset: learned, five times the longest so far "
         "and at least two minutes, half an hour for the first of its kind.",
     )
-    kl_every: int = Field(
-        default=25,
-        ge=0,
-        description="With beta 0, steps between two estimates of how far the policy has moved; 0: never.",
-    )
     attention: Literal["auto", "sdpa", "dense", "flex", "varlen"] = Field(
         default="auto",
         description="How the tokens of a pack attend to each other: SDPA prompt by prompt, SDPA with a whole "

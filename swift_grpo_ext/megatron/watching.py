@@ -127,7 +127,6 @@ def _watched(host: Any, figures: dict[str, Any]) -> Any:
         optimizer=host.optimizer,
         model=host.unwrapped_models[0],
         accelerator=host.accelerator,
-        sample_cls=VisionSample,
         num_generations=host.num_generations,
         beta=host.beta,
         is_deepspeed_enabled=False,

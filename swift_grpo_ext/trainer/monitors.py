@@ -5,7 +5,6 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import torch
@@ -15,16 +14,13 @@ from transformers import TrainerCallback, TrainingArguments
 
 from swift_grpo_ext.models.template import VisionTemplate
 from swift_grpo_ext.ms_swift.shared import GRPOBatch, callbacks_map
-from swift_grpo_ext.settings import current_settings, disabled
+from swift_grpo_ext.settings import disabled
 from swift_grpo_ext.swap import swapped
-from swift_grpo_ext.trainer.distributed import agreed_max, all_ranks_are_here, gathers_parameters
 from swift_grpo_ext.trainer.host import Host, tower_modules
-from swift_grpo_ext.trainer.inference import collated, looking
 from swift_grpo_ext.trainer.samples import LossValue, PerToken, Rewards, VisionSample
 from swift_grpo_ext.trainer.tracing import Tracer
 from swift_grpo_ext.watch import records
 from swift_grpo_ext.watch.guard import watches
-from swift_grpo_ext.watch.movement import Probe
 from swift_grpo_ext.watch.watch import Watch
 
 CALLBACK = "ext_watch"
@@ -55,10 +51,10 @@ class Monitors:
     def begin(self) -> None:
         """The trainer is built."""
         if self.watch:
-            self.watch.probe = self.guard.together("set-up of the monitors", self._set_up)
+            self.guard.together("set-up of the monitors", self._set_up)
 
-    def _set_up(self) -> Probe | None:
-        """From now on the vision tower's time is a phase, whoever calls it; gives a probe with beta 0."""
+    def _set_up(self) -> None:
+        """From now on the vision tower's time is a phase, whoever calls it."""
         assert self.watch
         host = self._host
         self.tracer.begin(self.watch.journal)
@@ -66,9 +62,6 @@ class Monitors:
         for module in tower_modules(host, host.model):
             module.register_forward_pre_hook(lambda *_: self._enter("vision"))
             module.register_forward_hook(lambda *_: self._leave("vision"), always_call=True)
-        every = current_settings().kl_every
-        off = not every or host.beta or host.template.sequence_parallel_size > 1
-        return None if off else Probe(self._logps_of, every)
 
     def _holders(self) -> dict[str, int]:
         """Bytes of main memory of what this package keeps."""
@@ -189,17 +182,6 @@ class Monitors:
             return
         if host.accelerator.is_main_process:
             self.watch.rollout = self._rollout_facts(samples) or records.RolloutFacts()
-        probe = self.watch.probe
-        step = host.state.global_step
-        if not probe or host.dynamic_num_samples:
-            return
-        # A resumed rank may have no state of it: its file is damaged, or there are more ranks now.
-        if agreed_max(int(probe.is_due(step)), host.accelerator.device):
-            with self.phase("logps"):
-                look = partial(probe.look, samples[:: host.num_generations], step)
-                estimate = self.guard.together("movement probe", look, self._leaves_others)
-            if estimate:
-                self.watch.tally.kl, self.watch.tally.kl_tokens = estimate
 
     def end_step(self, grad_norm: float | LossValue | None, work: Counter[str]) -> None:
         """An optimizer step is done; ms-swift says so once more after an epoch's last one."""
@@ -220,18 +202,6 @@ class Monitors:
         if self.watch:
             self.watch.phases.rest_in("between")
             self.watch.bill.work.update(work)
-
-    def _logps_of(self, sample: VisionSample) -> tuple[PerToken, Bool[Tensor, "batch keep"]]:
-        """Log-probs of a completion under the policy, and the mask of its tokens."""
-        host = self._host
-        inputs, batch = collated(host, [sample], host.template)
-        with looking(host, host.model):
-            logps, _ = host._get_per_token_logps_and_entropies(host.model, inputs, batch)
-        return logps, batch.completion_mask
-
-    def _leaves_others(self) -> bool:
-        """Whether this rank has failed alone where the others wait for it inside of the model."""
-        return gathers_parameters(self._host) and not all_ranks_are_here("watching")
 
     @watches("figures of the rollout", reads_device=True)
     def _rollout_facts(self, samples: Sequence[VisionSample]) -> records.RolloutFacts:

@@ -26,7 +26,6 @@ _ALWAYS = (
     "watch/master_moved",
     "watch/advantaged",
     "watch/entropy",
-    "watch/kl_to_start",
     "watch/engine_ratio",
 )
 # What a healthy run never has, and what it has instead; from the first step on that differs it is logged.

@@ -1,20 +1,13 @@
-"""Whether parameters move, and how far the policy has.
+"""How many parameters an optimizer step moves, and by how much, estimated from a sample of their elements."""
 
-With beta 0 ms-swift logs no KL: completions of the first policy are a sample of it, so their log-probs then
-and now estimate KL(first policy || policy of now), for one small forward every few steps.
-"""
-
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from swift_grpo_ext.group.logps import per_token_kl
-
-ROWS = 2  # first completions that are scored again
 TENSORS = 64
 ELEMENTS = 64
 
@@ -136,60 +129,3 @@ def ordered(values: Tensor) -> Tensor:
     width = values.element_size()
     bits = values.contiguous().view(_BITS[width]).long()
     return torch.where(bits < 0, -(2 ** (8 * width - 1)) - bits, bits)
-
-
-class Probe:
-    """This rank's first completions and the log-probs that they had, compared every so many steps.
-
-    ``score`` gives a sample's log-probs and the mask of its tokens, ``(1, seq)``, on all ranks together.
-    Samples are scored one by one: pixels of two prompts need not fit into one batch, nor both into memory.
-    """
-
-    def __init__(self, score: Callable[[Any], tuple[Tensor, Tensor]], every: int) -> None:
-        self._score = score
-        self._every = every
-        self._last = 0
-        self._samples: list[Any] = []
-        self._before: list[Tensor] | None = None
-
-    def is_due(self, step: int) -> bool:
-        """Whether `look` has something to do. The step is the same on all ranks, and so is the answer."""
-        return self._before is None or step - self._last >= self._every
-
-    def look(self, samples: Sequence[object], step: int) -> tuple[Tensor, Tensor] | None:
-        """Keep the first samples; later score them again.
-
-        Then it gives two scalars of this rank: the sum over tokens of the estimate in nats, and their number.
-        """
-        self._last = step
-        if self._before is None:
-            chosen = list(samples[:ROWS])
-            self._before = [self._score(sample)[0] for sample in chosen]
-            self._samples = chosen
-            return None
-        estimate = torch.zeros(())
-        tokens = torch.zeros(())
-        for sample, before in zip(self._samples, self._before, strict=True):
-            now, mask = self._score(sample)
-            estimate = estimate + (per_token_kl(before, now) * mask).sum().cpu()
-            tokens = tokens + mask.sum().cpu()
-        return estimate, tokens
-
-    def state(self) -> dict[str, object] | None:
-        """What a checkpoint keeps; None before there is anything to keep."""
-        if self._before is None:
-            return None
-        made_anew = {"extra", "encoded", "advantages", "rewards", "routed_experts"}  # when it is scored
-        rows = [
-            {one.name: getattr(sample, one.name) for one in fields(sample) if one.name not in made_anew}
-            for sample in self._samples
-        ]
-        return {"rows": rows, "logps": [logps.tolist() for logps in self._before], "last": self._last}
-
-    def load_state(
-        self, state: Mapping[str, Any], as_sample: Callable[[object], object], device: torch.device
-    ) -> None:
-        """Go on with the completions (made from rows) and log-probs of the run's first start."""
-        self._samples = [as_sample(row) for row in state["rows"]]
-        self._before = [torch.tensor(logps, device=device) for logps in state["logps"]]
-        self._last = int(state["last"])

@@ -81,7 +81,6 @@ class StepFacts:
     master_moved: float | None = None  # share of the optimizer's float32 copies; None where there are none
     tokens: int | None = None  # completion tokens in the loss, all ranks
     entropy: float | None = None  # nats per token at the sampling temperature
-    kl: float | None = None  # nats per token between the policy and where it started from
     resident: float | None = None  # GiB of the first rank that are in memory; None if nobody can tell
     holder: str = ""  # what holds most of it, of what is known: a name and its GiB
     rollout: RolloutFacts = RolloutFacts()  # what the step was taken on

@@ -78,7 +78,7 @@ def _reward(logs: Logs) -> str:
 
 def _distance(logs: Logs) -> str:
     """KL where there is a reference, else entropy."""
-    kl = _plain("kl {:.2g}", "kl", "watch/kl_to_start")
+    kl = _plain("kl {:.2g}", "kl")
     return kl(logs) or _plain("entropy {:.2f}", "entropy/mean", "watch/entropy")(logs)
 
 

@@ -19,7 +19,7 @@ from swift_grpo_ext.watch.ending import EndRequest, save_last_step, wait_for
 from swift_grpo_ext.watch.guard import watches
 from swift_grpo_ext.watch.journal import Journal, read_state, write_state
 from swift_grpo_ext.watch.learning import LearningMonitor
-from swift_grpo_ext.watch.movement import Movement, Probe, Sampler, local_masters, local_parameters
+from swift_grpo_ext.watch.movement import Movement, Sampler, local_masters, local_parameters
 from swift_grpo_ext.watch.phases import Bill, Phases
 from swift_grpo_ext.watch.records import EngineRecord, RolloutFacts, StepFacts
 from swift_grpo_ext.watch.resume_command import how_to_resume
@@ -57,10 +57,8 @@ class Watch(TrainerCallback):
         self.tally = Tally()
         self.rollout = RolloutFacts()
         self.engine = EngineRecord()
-        self.probe: Probe | None = None
         self.holders: Callable[[], Mapping[str, int]] = dict  # bytes of what may hold much memory, by name
         self.resumed_from = ""
-        self._kl: float | None = None
         self._learning_rate: float | None = None
         self._stopped_dead = False
         self.exit_status = 0  # of the process, where it was asked to end before its last step
@@ -238,8 +236,6 @@ class Watch(TrainerCallback):
             state = {
                 "monitor": self.monitor.state() if self._first and self.monitor else {},
                 "longest": self.phases.longest,
-                "probe": self.probe.state() if self.probe else None,
-                "kl": self._kl,
             }
             write_state(checkpoint, self.journal.rank, state)
 
@@ -251,10 +247,6 @@ class Watch(TrainerCallback):
         if self.monitor:
             self.monitor.load_state(state["monitor"])
         self.phases.longest.update(state["longest"])
-        self._kl = state["kl"]
-        if self.probe and state["probe"]:
-            sample = self._trainer.sample_cls.from_row
-            self.probe.load_state(state["probe"], sample, self._trainer.args.device)
         if self._first:
             self.journal.add("resumed", checkpoint=str(checkpoint), step=int(self._trainer.state.global_step))
 
@@ -309,8 +301,6 @@ class Watch(TrainerCallback):
 
     def _facts(self, step: int, grad_norm: float | None, total: Tally) -> StepFacts:
         weights = Movement(total.elements, total.moved, total.log2_ulps)
-        if total.kl_tokens:
-            self._kl = total.kl / total.kl_tokens
         resident = resident_bytes()
         name, held = max(self.holders().items(), key=lambda item: item[1], default=("", 0))
         return StepFacts(
@@ -323,7 +313,6 @@ class Watch(TrainerCallback):
             master_moved=Movement(total.masters, total.masters_moved).share,
             tokens=round(total.tokens),
             entropy=total.surprise / total.forwarded if total.forwarded else None,
-            kl=self._kl,
             resident=None if resident is None else resident / 2**30,
             holder=f"{name}, {held / 2**30:.1f} GiB" if name else "",
             rollout=self.rollout,

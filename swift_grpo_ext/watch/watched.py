@@ -30,7 +30,6 @@ class Watched(Protocol):
     is_fsdp_enabled: bool
     num_generations: int
     beta: float
-    sample_cls: Any
     _metrics: dict[str, defaultdict[str, list[float]]]
 
     def save_model(self, output_dir: str, _internal_call: bool) -> None:
@@ -82,8 +81,6 @@ class Tally:
     surprise: Any = 0.0  # sum over completion tokens that were forwarded of minus their log-prob
     forwarded: Any = 0.0  # number of them: silent completions are left out
     tokens: Any = 0.0  # completion tokens in the loss
-    kl: Any = 0.0  # sum over tokens of the estimate of `Probe`
-    kl_tokens: Any = 0.0
 
     def over_ranks(self, device: torch.device) -> "Tally":
         """The sum over all ranks: one small gather."""
@@ -104,7 +101,6 @@ def add_scalars(
         "watch/identical_groups": facts.rollout.identical,
         "watch/empty": facts.rollout.empty,
         "watch/entropy": facts.entropy,
-        "watch/kl_to_start": facts.kl,
         "watch/resident_gib": facts.resident,
         "watch/engine_ratio": facts.engine.ratio,
         "watch/engine_difference": facts.engine.mean,

@@ -44,7 +44,7 @@ def can_be(values):
 def configuration(row):
     """What the two runs of a row are told."""
     size, _, accumulation = row["cut"].partition(" x ")
-    watching = {"SWIFT_GRPO_EXT_KL_EVERY": "1", "SWIFT_GRPO_EXT_AGREE_EVERY": "1"}
+    watching = {"SWIFT_GRPO_EXT_AGREE_EVERY": "1"}
     options = {
         **cut(int(size), int(accumulation)),
         **LOSSES[row["loss"]],

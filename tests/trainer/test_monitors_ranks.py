@@ -40,7 +40,7 @@ def struck(part, monkeypatch):
 )
 def test_both_ranks_go_on_where_one_cannot_watch(part, tiny_qwen, digits, tmp_path, monkeypatch):
     struck(part, monkeypatch)
-    steps, said = train(tiny_qwen, digits, tmp_path, {"KL_EVERY": "1"})
+    steps, said = train(tiny_qwen, digits, tmp_path, {})
     assert len(steps) == 2
     assert "monitors turned off, training is not affected: " in said
     assert "ValueError: injected on rank 1" in said
@@ -70,7 +70,6 @@ def test_a_rank_without_a_state_goes_on_with_the_others(tiny_qwen, digits, tmp_p
     checkpoint = newest_version(tmp_path / "first") / "checkpoint-2"
     (checkpoint / "swift_grpo_ext_watch_rank_1.json").unlink()
     more = {**saved, "max_steps": 5, "resume_from_checkpoint": checkpoint}
-    steps, _ = train(tiny_qwen, digits, tmp_path / "second", {"KL_EVERY": "3"}, **more)
+    steps, _ = train(tiny_qwen, digits, tmp_path / "second", {}, **more)
     assert len(steps) == 3
     assert all("watch/moved" in step for step in steps)
-    assert "watch/kl_to_start" in steps[-1]

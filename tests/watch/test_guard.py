@@ -27,7 +27,6 @@ NAMED = {
     "monitors",
     "set-up of the monitors",
     "held-out rewards",
-    "movement probe",
     "clock of encoding",
     check.PART,
     "compat.json",
@@ -195,7 +194,7 @@ def test_what_a_context_surrounds_keeps_its_error_and_the_context_is_left():
 
 @pytest.mark.parametrize("name", ["mistral3", "llava_onevision"])
 def test_prompts_whose_pixels_do_not_stack_are_scored_one_by_one(name, shared_folder, tmp_path, monkeypatch):
-    """The two kept completions of the movement probe, and those of the engine check, are of two prompts."""
+    """Completions of the engine check are of two prompts."""
     model = built_once(shared_folder / f"tiny_{name}", lambda folder: testing.tiny_checkpoint(name, folder))
     rows = []
     for number, size in enumerate([(56, 56), (84, 56), (56, 112), (28, 84)]):
@@ -215,10 +214,8 @@ def test_prompts_whose_pixels_do_not_stack_are_scored_one_by_one(name, shared_fo
 
     monkeypatch.setattr(check.EngineCheck, "note", claim)
     monkeypatch.setattr(agreement, "FULL_PRECISION", math.inf)  # nobody looks for a cause of what is made up
-    monkeypatch.setenv("SWIFT_GRPO_EXT_KL_EVERY", "1")
     options = {"beta": 0, "per_device_train_batch_size": 1, "gradient_accumulation_steps": 8, "max_steps": 3}
     with told() as messages:
         record("Ours", Configuration({**options, **TINY[name].host}), model, data, tmp_path)
     assert not [text for text in messages if "turned off" in text]
     assert len(checks[0].history) >= 2
-    assert any("watch/kl_to_start" in row for row in testing.read_logging(tmp_path / "Ours"))

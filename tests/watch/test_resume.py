@@ -7,7 +7,7 @@ from swift_grpo_ext.plugin_files import plugin_file
 from swift_grpo_ext.trainer.engine import check
 from swift_grpo_ext.watch.journal import read_events
 
-FIGURES = ("reward", "grad_norm", "loss", "watch/entropy", "learning_rate", "watch/kl_to_start")
+FIGURES = ("reward", "grad_norm", "loss", "watch/entropy", "learning_rate")
 
 
 def arguments(model, digits, output, reward="test_Good", **overrides):
@@ -54,7 +54,6 @@ def check_goes_on(whole, resumed):
 
 @pytest.fixture
 def whole(tiny_qwen, digits, tmp_path, monkeypatch):
-    monkeypatch.setenv("SWIFT_GRPO_EXT_KL_EVERY", "2")
     testing.run_in_process("rlhf", arguments(tiny_qwen, digits, tmp_path / "whole"))
     return tmp_path / "whole"
 

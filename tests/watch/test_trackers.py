@@ -23,7 +23,6 @@ OURS = (
     "watch/moved",
     "watch/skipped",
     "watch/entropy",
-    "watch/kl_to_start",
     "seconds/reward",
     "seconds/backward",
 )
@@ -51,7 +50,6 @@ def folder(tiny_qwen, digits, tmp_path_factory):
         "WANDB_SILENT": "true",
         "SWANLAB_LOG_DIR": str(folder / "swanlab"),
         "HOME": str(folder),  # both keep settings there
-        "SWIFT_GRPO_EXT_KL_EVERY": "1",
     }
     testing.run_in_process("rlhf", arguments, env=variables)
     import swanlab

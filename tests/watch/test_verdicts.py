@@ -152,11 +152,3 @@ def test_b13_dropout_of_lora_is_off_and_the_ratio_is_1(watched_run):
 def test_a_dead_run_is_stopped_when_asked(watched_run):
     with pytest.raises(DeadRunError, match="every reward in every group is equal"):
         watched_run("Constant", env={"ON_DEAD": "stop", "DEAD_AFTER": "4"}, weight_decay=0, max_steps=40)
-
-
-def test_kl_to_the_first_policy_is_estimated_without_a_reference(watched_run):
-    run = watched_run("Good", env={"KL_EVERY": "2"}, max_steps=5, learning_rate=1e-2)
-    kl = [step.get("watch/kl_to_start") for step in run.steps]
-    assert kl[:2] == [None, None]
-    assert kl[2] > 1e-4
-    assert kl[4] > kl[2]

@@ -55,7 +55,6 @@ _FIGURES = {
     "frac_reward_zero_std": Chart("groups whose rewards are all equal", percent=True),
     "reward_coverage": Chart("completions that got a reward", percent=True),
     "kl": Chart("KL to the reference model (nats a token)"),
-    "watch/kl_to_start": Chart("KL to the first policy, estimated (nats a token)"),
     "grad_norm": Chart("gradient norm before clipping"),
     "watch/moved": Chart("parameters that moved", percent=True),
     "completions/mean_length": Chart("completion length (tokens): mean and range"),
