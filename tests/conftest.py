@@ -70,9 +70,9 @@ def _leave_libraries_to_themselves() -> None:
 
     Nor is each config written out for a line that no level of logging shows: a tenth of a run.
     """
-    from transformers import PreTrainedConfig
+    from transformers import PretrainedConfig
 
-    PreTrainedConfig.__repr__ = object.__repr__
+    PretrainedConfig.__repr__ = object.__repr__
     gc.collect()
     gc.freeze()
 

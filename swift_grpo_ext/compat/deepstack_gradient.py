@@ -9,7 +9,7 @@ from swift_grpo_ext.compat.patch import in_source, patch
 
 if TYPE_CHECKING:
     from torch import nn
-    from transformers import PreTrainedConfig
+    from transformers import PretrainedConfig
 
 TARGET = "mcore_bridge.model.mm_gpts.qwen3_vl:Qwen3VL_Vit"
 
@@ -21,7 +21,7 @@ TARGET = "mcore_bridge.model.mm_gpts.qwen3_vl:Qwen3VL_Vit"
     probe=lambda: in_source(TARGET, "deepstack_visual_embeds[:, visual_start:visual_end]"),
     remove_when="mcore-bridge sums the gradients of the deepstack features that it slices",
 )
-def fix(prepare: Callable[..., None], vit: Any, hf_config: PreTrainedConfig) -> None:
+def fix(prepare: Callable[..., None], vit: Any, hf_config: PretrainedConfig) -> None:
     """Let the deepstack features collect their gradient from all ranks before the tower gets it.
 
     Each rank cuts out the features of its own tokens, and autograd does not see what the others do with

@@ -10,7 +10,7 @@ from swift_grpo_ext.compat.patch import in_source, patch
 if TYPE_CHECKING:
     from jaxtyping import Int
     from torch import Tensor, nn
-    from transformers import PreTrainedConfig
+    from transformers import PretrainedConfig
 
 TARGET = "mcore_bridge.model.mm_gpts.qwen3_vl:Qwen3VL_Vit._get_inputs_embeds"
 
@@ -28,7 +28,7 @@ def fix(
     inputs_embeds: Tensor,
     inputs: Mapping[str, Any],
     visual: nn.Module,
-    hf_config: PreTrainedConfig,
+    hf_config: PretrainedConfig,
 ) -> dict[str, Tensor]:
     """Let the tower return the deepstack features in the order in which they are added to hidden states.
 
@@ -52,7 +52,7 @@ def fix(
         hook.remove()
 
 
-def _order(tokens: Int[Tensor, "row position"], hf_config: PreTrainedConfig) -> Int[Tensor, " visual"]:
+def _order(tokens: Int[Tensor, "row position"], hf_config: PretrainedConfig) -> Int[Tensor, " visual"]:
     """Which of the tower's features, row by row and images before videos, takes the place of each."""
     images, videos = (tokens == number for number in (hf_config.image_token_id, hf_config.video_token_id))
     image_numbers = images.flatten().cumsum(0) - 1

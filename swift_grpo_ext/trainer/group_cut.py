@@ -11,7 +11,7 @@ from math import gcd
 from typing import Any
 
 import torch
-from transformers import PreTrainedConfig, PreTrainedModel
+from transformers import PretrainedConfig, PreTrainedModel
 
 from swift_grpo_ext.compat.refusals import world_size
 from swift_grpo_ext.group.batch_sizes import SWITCH, BatchSizes, Cut, cuts, first_fitting, forwarded, grouped
@@ -173,7 +173,7 @@ def _room(early: Early, settings: Settings) -> tuple[Callable[[Cut], bool], str]
     return lambda cut: fits(shape, cut.sizes.batch, cut.prompts, free), ""
 
 
-def text_sizes_of(config: PreTrainedConfig) -> TextSizes | None:
+def text_sizes_of(config: PretrainedConfig) -> TextSizes | None:
     """Sizes of the language model; None where its config does not name them."""
     text = config.get_text_config()
     # What a family calls otherwise (GPT-2's ``n_embd``) is there under the usual name, too.

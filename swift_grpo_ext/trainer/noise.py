@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 
 from torch import nn
 from torch.nn.modules.dropout import _DropoutNd
-from transformers import PreTrainedConfig, PreTrainedModel, TrainingArguments
+from transformers import PretrainedConfig, PreTrainedModel, TrainingArguments
 
 from swift_grpo_ext.group.self_check import adds_noise
 from swift_grpo_ext.ms_swift.shared import TunerArguments, get_logger
@@ -49,11 +49,11 @@ def noise_of_run(args: TrainingArguments, base: PreTrainedModel) -> str:
     return noise_in_config(base.config.get_text_config())
 
 
-def noise_in_config(config: PreTrainedConfig) -> str:
+def noise_in_config(config: PretrainedConfig) -> str:
     """A rate in a config, or in one inside of it, by which a forward in training is noisy; else empty."""
     rates: dict[str, object] = vars(config)
     for name, rate in rates.items():
-        if isinstance(rate, PreTrainedConfig) and (inner := noise_in_config(rate)):
+        if isinstance(rate, PretrainedConfig) and (inner := noise_in_config(rate)):
             return inner
         if isinstance(rate, float) and rate > 0 and _NOISE.search(name) and not _OF_HEADS.search(name):
             return f"{name} {rate:g}"

@@ -192,8 +192,8 @@ def test_every_rate_that_transformers_models_read_is_noise():
     assert names >= {"dropout", "attention_dropout", "resid_pdrop", "residual_dropout", "hidden_dropout_prob"}
     assert len(names) > 12
     for name in names:
-        assert noise_in_config(transformers.PreTrainedConfig(**{name: 0.1})) == f"{name} 0.1"
-    assert noise_in_config(transformers.PreTrainedConfig(classifier_dropout=0.1, dropout=0.0)) == ""
+        assert noise_in_config(transformers.PretrainedConfig(**{name: 0.1})) == f"{name} 0.1"
+    assert noise_in_config(transformers.PretrainedConfig(classifier_dropout=0.1, dropout=0.0)) == ""
 
 
 def test_a_micro_batch_of_one_completion_says_what_would_share(trainer, monkeypatch):

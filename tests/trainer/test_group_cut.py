@@ -6,7 +6,7 @@ from importlib import metadata
 import pytest
 import torch
 from safetensors.torch import load_file
-from transformers import AutoConfig, PreTrainedConfig
+from transformers import AutoConfig, PretrainedConfig
 
 from swift_grpo_ext.group.batch_sizes import BatchSizes, cuts
 from swift_grpo_ext.settings import Settings, current_settings
@@ -123,7 +123,7 @@ def test_one_completion_per_rank_says_which_sizes_would_share():
 
 def test_a_pack_takes_what_fits_into_the_share(monkeypatch):
     """A stand-in for a GPU with so much memory free."""
-    text = PreTrainedConfig(
+    text = PretrainedConfig(
         hidden_size=3584,
         num_attention_heads=28,
         num_key_value_heads=4,
@@ -185,7 +185,7 @@ def test_sizes_have_their_usual_name_whatever_a_family_calls_them(name, hidden):
 
 
 def test_sizes_that_no_config_names_are_not_known():
-    assert group_cut.text_sizes_of(PreTrainedConfig()) is None
+    assert group_cut.text_sizes_of(PretrainedConfig()) is None
 
 
 @pytest.mark.parametrize(("batch", "lines"), [(6, 0), (2, 1)])

@@ -19,10 +19,10 @@ from swift_grpo_ext.models.family import VisionFamily as VisionFamily
 from swift_grpo_ext.rewards.gold.frames import Frame
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedConfig
+    from transformers import PretrainedConfig
 
 
-def _counted_from_indicators(_config: PreTrainedConfig) -> dict[str, object]:
+def _counted_from_indicators(_config: PretrainedConfig) -> dict[str, object]:
     """Qwen-Omni's positions take each token that begins a medium for that medium (its ``get_rope_index``)."""
     return {"reads_indicators": True}
 

@@ -8,7 +8,7 @@ from swift_grpo_ext.testing.families.description import Tiny
 from swift_grpo_ext.testing.families.sizes import ROPE, ROUTED, TEXT, TOWER
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedConfig
+    from transformers import PretrainedConfig
 
 _IDS = {
     "image_token_id": "<|image|>",
@@ -31,7 +31,7 @@ _CHAT = {
 }
 
 
-def processor(_config: PreTrainedConfig, max_pixels: int) -> dict[str, Any]:
+def processor(_config: PretrainedConfig, max_pixels: int) -> dict[str, Any]:
     """Patches of 14 pixels."""
     size = {"size": {"shortest_edge": 56 * 56, "longest_edge": max_pixels}}
     return {"stem": "Glm4v", "image": ("Glm4v", size), "video": ("Glm4v", size)}

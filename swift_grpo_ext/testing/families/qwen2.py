@@ -15,7 +15,7 @@ from swift_grpo_ext.testing.families.sizes import (
 )
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedConfig
+    from transformers import PretrainedConfig
 
 _OMNI_IDS = {
     "image_token_index": "<|IMAGE|>",
@@ -40,7 +40,7 @@ _AUDIO = {
 }
 
 
-def processor(_config: PreTrainedConfig, max_pixels: int) -> dict[str, Any]:
+def processor(_config: PretrainedConfig, max_pixels: int) -> dict[str, Any]:
     """Patches of 14 pixels."""
     sizes = {"min_pixels": 56 * 56, "max_pixels": max_pixels}
     return {"image": ("Qwen2VL", sizes), "video": ("Qwen2VL", sizes)}

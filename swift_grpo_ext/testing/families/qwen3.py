@@ -18,7 +18,7 @@ from swift_grpo_ext.testing.families.sizes import (
 )
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedConfig
+    from transformers import PretrainedConfig
 
 # As published: of images and videos alike, where transformers has other defaults for images.
 _NORMS = {"image_mean": [0.5] * 3, "image_std": [0.5] * 3}
@@ -30,7 +30,7 @@ _ROTATED = {"partial_rotary_factor": 1.0}
 _3_5 = {**TEXT, **HYBRID, **_ROTATED, "rope_parameters": {**INTERLEAVED, **_ROTATED}}
 
 
-def processor(_config: PreTrainedConfig, max_pixels: int) -> dict[str, Any]:
+def processor(_config: PretrainedConfig, max_pixels: int) -> dict[str, Any]:
     """Patches of 16 pixels."""
     options = {"patch_size": 16, "min_pixels": 32 * 32, "max_pixels": max_pixels, **_NORMS}
     return {"stem": "Qwen3VL", "image": ("Qwen2VL", options), "video": ("Qwen3VL", _NORMS)}
