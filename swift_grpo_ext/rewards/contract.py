@@ -7,7 +7,7 @@ import inspect
 import math
 import re
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias, TypeVar, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
@@ -79,13 +79,26 @@ class Unscorable(Exception):
     """Raised inside a reward when the row, not the completion, is at fault: it becomes None, counted."""
 
 
+class Unread(Exception):
+    """Raised inside a reward when the completion holds no value of its grammar: the lowest score."""
+
+
+UNREAD = "unread: "  # how the reason of a completion begins that is not in the form that the reward reads
+
+
 @dataclass(frozen=True)
 class Outcome:
-    """A score in the reward's range, or None."""
+    """A score in the reward's range, or None, with what was read and why it is not the highest."""
 
     score: Score
-    reason: str = ""  # why there is no score, or the lowest; empty with None: it was not asked for one
+    reason: str = ""  # why there is no score, or not the highest; empty with None: it was not asked for one
     failed: bool = False  # there is none through the reward's own fault
+    read: str | None = None  # the value that the answer was read as, as text; None: none was read
+
+    @property
+    def unread(self) -> bool:
+        """The completion is not in the form that the reward reads."""
+        return self.reason.startswith(UNREAD)
 
 
 class Parameters:
@@ -199,10 +212,17 @@ class Reward:
         try:
             given = self.declared.checked(parameters) if parameters else parameters
             merged = {**(defaults or {}), **self.row_parameters(columns), **given}
-            score = self.function(completion_text(completion), columns, **self.declared.packed(merged))
-            return Outcome(self.checked(await score if self.cost == "async" else score))
+            result = self.function(completion_text(completion), columns, **self.declared.packed(merged))
+            return self._outcome(await result if self.cost == "async" else result)
         except Unscorable as fault:
             return Outcome(None, str(fault))
+        except Unread as fault:
+            return Outcome(self.low, f"{UNREAD}{fault}")
+
+    def _outcome(self, result: float | Outcome) -> Outcome:
+        """What the function returned as an outcome with a checked score."""
+        outcome = result if isinstance(result, Outcome) else Outcome(result)
+        return outcome if outcome.score is None else replace(outcome, score=self.checked(outcome.score))
 
     def checked(self, score: float) -> float:
         """The score as a float; a RewardError if it is not finite or outside the declared range.

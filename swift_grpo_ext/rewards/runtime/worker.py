@@ -14,7 +14,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from multiprocessing.connection import Connection
 
 MEMORY_LIMIT = 6 << 30  # bytes of address space for a reward of the catalogue: 9**9**9 eats no machine
@@ -42,7 +42,7 @@ class CatalogueJob:
             name: str, completion: str, columns: dict[str, object], parameters: dict[str, object]
         ) -> object:
             outcome = rewards[name].outcome(completion, columns, parameters)
-            return [outcome.score, outcome.reason]
+            return astuple(outcome)
 
         return run
 
