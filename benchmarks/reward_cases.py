@@ -147,7 +147,6 @@ CASES = (
     Case("ext_iou", boxes(50), "50 boxes", 50),
     Case("ext_giou", boxes(1), "1 box", 1),
     Case("ext_detection_f1", boxes(10), "10 boxes", 10),
-    Case("ext_detection_map", boxes(10), "10 boxes", 10),
     Case("ext_point_in_box", point, "a point"),
     Case("ext_click", click, "a click as JSON"),
     Case("ext_segmentation_points", segments, "a box and a point"),

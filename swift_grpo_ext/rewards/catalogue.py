@@ -16,7 +16,7 @@ MODULES: dict[str, str] = {
     name: module
     for module, names in {
         "grounding": "iou giou point_in_box segmentation_points",
-        "detection": "detection_f1 detection_map",
+        "detection": "detection_f1",
         "click": "click",
         "tool_use": "tool_call",
         "temporal": "temporal_iou",

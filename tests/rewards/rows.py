@@ -28,7 +28,6 @@ ROWS = {
     "ext_iou": BOX_ROWS,
     "ext_giou": BOX_ROWS,
     "ext_detection_f1": BOX_ROWS,
-    "ext_detection_map": BOX_ROWS,
     "ext_point_in_box": BOX_ROWS,
     "ext_click": [
         {"solution": {"action": "click", "coordinate": [100, 200]}, "image_sizes": SIZES},

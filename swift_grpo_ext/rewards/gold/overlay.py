@@ -10,7 +10,7 @@ from swift_grpo_ext.rewards.reading.boxes import parse_regions
 from swift_grpo_ext.rewards.reading.coordinates import Kind
 from swift_grpo_ext.rewards.reading.region import Region
 
-_BOXES_ONLY = ("ext_iou", "ext_giou", "ext_detection_f1", "ext_detection_map")
+_BOXES_ONLY = ("ext_iou", "ext_giou", "ext_detection_f1")
 
 
 def located(

@@ -102,9 +102,7 @@ def test_the_order_of_answers():
 
 
 @pytest.mark.parametrize("gold", [[], None, "", "[]", {"ref": [], "bbox": []}, "none"])
-@pytest.mark.parametrize(
-    "reward", [IOU, F1, POINT, SEGMENT, get_reward("ext_giou"), get_reward("ext_detection_map")]
-)
+@pytest.mark.parametrize("reward", [IOU, F1, POINT, SEGMENT, get_reward("ext_giou")])
 def test_where_there_is_nothing_the_right_answer_says_so(gold, reward):
     row = of(gold, empty_gold="nothing")
     for right in ("[]", "```json\n[]\n```", "None", "There is no cat.", "图中没有猫。", '{"objects": []}'):
