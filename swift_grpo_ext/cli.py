@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -10,7 +10,8 @@ from typing import Annotated, Any
 import typer
 
 from swift_grpo_ext.doctor.plan.setting import USUAL_PIXELS
-from swift_grpo_ext.errors import RefusedError, SwiftGrpoExtError
+from swift_grpo_ext.errors import SettingsError, SwiftGrpoExtError
+from swift_grpo_ext.settings import GONE_COMMANDS
 
 app = typer.Typer(
     name="swift-grpo-ext",
@@ -284,20 +285,20 @@ def selftest(
         raise typer.Exit(1)
 
 
-GONE = {"compare-engine": "the first steps of a run compare the engine: watch/engine_ratio in its log"}
-"""Commands that earlier releases had, and what to do instead."""
+def refuse_gone(command: str) -> None:
+    """Refuse a command of an earlier version.
 
-
-def _refuse_gone(words: Sequence[str]) -> None:
-    for command in words[:1]:
-        if command in GONE:
-            raise RefusedError(f"the command {command} is gone", fix=GONE[command])
+    Raises:
+        SettingsError: The command is gone; the error says what to do instead.
+    """
+    if command in GONE_COMMANDS and command not in typer.main.get_group(app).commands:
+        raise SettingsError("this command is gone", where=command, fix=GONE_COMMANDS[command])
 
 
 def main() -> None:
     """Entry of the console script: an error of ours is one line on stderr and exit code 2."""
     try:
-        _refuse_gone(sys.argv[1:])
+        refuse_gone(next(iter(sys.argv[1:]), ""))
         app()
     except SwiftGrpoExtError as error:
         print(error, file=sys.stderr)

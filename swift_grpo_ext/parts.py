@@ -9,6 +9,7 @@ from typing import Any
 from swift_grpo_ext import versions
 from swift_grpo_ext.defects import DEFECTS
 from swift_grpo_ext.errors import UnknownPartError, nearest
+from swift_grpo_ext.settings import GONE_FEATURES
 
 
 @dataclass(frozen=True)
@@ -59,11 +60,6 @@ class Enabled:
         return not (self.shared_prefix or self.vision_once or self.chunked_logps)
 
 
-GONE = {
-    "balanced_ranks": "groups stay on their ranks",
-    "engine_old_logps": "old log-probs are always the policy's own",
-}
-"""Features that earlier releases had, and what holds now."""
 FEATURES = tuple(each.name for each in fields(Enabled) if not each.name.startswith("why_"))
 _FIXES = tuple(
     dict.fromkeys(name for defect in DEFECTS.values() if defect.patch for name in (defect.id, defect.patch))
@@ -123,12 +119,9 @@ def check_disabled(names: Iterable[str]) -> None:
     features = {feature for part in PARTS.values() for feature in part.features}
     for name in names:
         part, dot, feature = name.partition(".")
-        if (feature or part) in GONE:
-            raise UnknownPartError(
-                f"{name} is gone: {GONE[feature or part]}",
-                where="SWIFT_GRPO_EXT_DISABLE",
-                fix="take the name out",
-            )
+        gone = GONE_FEATURES.get(feature or part)
+        if gone and (feature or part) not in features:
+            raise UnknownPartError(f"{name} is gone", where="SWIFT_GRPO_EXT_DISABLE", fix=gone)
         if part not in PARTS:
             if name not in features:
                 check_part_names([part])

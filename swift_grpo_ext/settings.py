@@ -12,6 +12,31 @@ from swift_grpo_ext.errors import SettingsError, nearest
 PREFIX = "SWIFT_GRPO_EXT_"
 
 
+# What earlier versions had, and what to do instead. A name counts as gone once `Settings` has lost it.
+GONE_SETTINGS = {
+    "agree_every": "engine and trainer are compared in the first three steps and in every 50th; "
+    "SWIFT_GRPO_EXT_DISABLE=engine_check turns that off",
+    "ddp_timeout": "give --ddp_timeout to ms-swift; without it ranks wait for each other 1800 s",
+    "dead_after": "a fault that lasts three steps in a row is reported",
+    "group_batch_tokens": "give --per_device_train_batch_size and SWIFT_GRPO_EXT_GROUP_BATCH=0",
+    "held_out_share": "all rows of the validation set are answered; or fewer: --val_dataset 'rows.jsonl#64'",
+    "image_store_mib": "an eighth of the free memory of a node is used, at most 8 GiB",
+    "kl_every": "give a --beta above 0: ms-swift then logs the KL of every step",
+    "reward_workers": "each rank has its share of the cores, at most 4 processes",
+    "strict": "swift-grpo-ext env --all says what became of each patch",
+    "vision_cache_mib": "the image features of a generation batch take at most 2 GiB",
+}
+# Features that `SWIFT_GRPO_EXT_DISABLE` took.
+GONE_FEATURES = {
+    "balanced_ranks": "groups stay on their rank; leave the name out",
+    "engine_old_logps": "old log-probs are never the engine's; leave the name out",
+}
+GONE_COMMANDS = {
+    "compare-engine": "the first steps of every run compare engine and trainer, and say where they differ",
+    "selftest": "every run compares its first forward with ms-swift's own; gains.json says the result",
+}
+
+
 class Settings(BaseSettings):
     """The package's switches. Each field is read from ``SWIFT_GRPO_EXT_<FIELD>``."""
 
@@ -21,19 +46,6 @@ class Settings(BaseSettings):
         default=(),
         description="What to leave out, separated by commas: a part (rewards), a feature of one "
         "(trainer.vision_once, or vision_once alone), or a fix (compat.B1).",
-    )
-    strict: bool = Field(default=False, description="A patch that cannot apply is an error, not a warning.")
-    ddp_timeout: int = Field(
-        default=1800,
-        ge=10,
-        description="Seconds that ranks wait for each other in a GRPO run without --ddp_timeout.",
-    )
-    image_store_mib: int | None = Field(
-        default=None,
-        ge=0,
-        description="Most MiB of decoded and prepared images kept per process, so that a group shares them. "
-        "Unset: an eighth of the memory that is free at the start, divided among the ranks of a node, at "
-        "most 8192; 1024 outside of a run, and where free memory cannot be read.",
     )
     special_tokens_in_text: Literal["plain", "control"] = Field(
         default="plain",
@@ -71,9 +83,6 @@ class Settings(BaseSettings):
         default="auto",
         description="How the tokens of a pack attend to each other: SDPA prompt by prompt, SDPA with a whole "
         "mask, FlexAttention (GPU), or a variable-length flash kernel (GPU).",
-    )
-    vision_cache_mib: int = Field(
-        default=2048, ge=0, description="Most MiB of image features kept for one generation batch."
     )
     group_batch: bool | None = Field(
         default=None,
@@ -162,12 +171,15 @@ def load_settings() -> Settings:
     """The settings in this process's environment.
 
     Raises:
-        SettingsError: A variable is unknown (the nearest name is given), or its value out of range.
+        SettingsError: A variable is gone (what to do instead is named) or unknown (the nearest name is), or
+            its value is out of range.
     """
     names = {PREFIX + field.upper() for field in Settings.model_fields}
     for name in os.environ:
         if not name.upper().startswith(PREFIX) or name.upper() in names:
             continue
+        if successor := GONE_SETTINGS.get(name[len(PREFIX) :].lower()):
+            raise SettingsError("this setting is gone", where=name, fix=successor)
         guess = f"did you mean {nearest(name.upper(), names)}?"
         raise SettingsError("unknown setting", where=name, fix=guess)
     try:

@@ -6,7 +6,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from swift_grpo_ext.cli import GONE, app
+from swift_grpo_ext.cli import app
 from swift_grpo_ext.version import __version__
 
 
@@ -38,13 +38,6 @@ def test_path_of_an_unknown_part_exits_2_with_one_line():
     assert result.returncode == 2
     assert result.stderr.count("\n") == 1
     assert "did you mean 'rewards'" in result.stderr
-
-
-@pytest.mark.parametrize("name", GONE)
-def test_a_command_that_is_gone_exits_2_with_what_to_do_instead(name):
-    result = command(name, "rows.jsonl")
-    assert result.returncode == 2
-    assert result.stderr == f"swift-grpo-ext: the command {name} is gone -> {GONE[name]}\n"
 
 
 def test_env_says_whether_the_versions_fit():

@@ -74,7 +74,6 @@ def test_values_and_defaults_are_in_words():
     assert "| `skip`, `raise` | `skip` |" in lines["SWIFT_GRPO_EXT_BAD_ROW"]
     assert "| number above 0 | unset |" in lines["SWIFT_GRPO_EXT_STALL_SECONDS"]
     assert "| whole number from 0 to 64 | `0` |" in lines["SWIFT_GRPO_EXT_REWARD_WORKERS"]
-    assert "| `0`, `1` | `0` |" in lines["SWIFT_GRPO_EXT_STRICT"]
     assert "<" not in settings_page()
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from swift_grpo_ext import registration
 from swift_grpo_ext.errors import UnknownPartError
-from swift_grpo_ext.parts import FEATURES, GONE, PARTS, check_disabled
+from swift_grpo_ext.parts import FEATURES, PARTS, check_disabled
 from swift_grpo_ext.registration import summary, swift_command
 from swift_grpo_ext.settings import Settings, current_settings, disabled
 
@@ -54,13 +54,6 @@ def test_an_unknown_name_is_refused_with_the_nearest(name, nearest):
     with pytest.raises(UnknownPartError, match=f"did you mean '{nearest}") as refused:
         check_disabled([name])
     assert "\n" not in str(refused.value)
-
-
-@pytest.mark.parametrize("name", GONE)
-def test_a_feature_that_is_gone_is_refused_with_what_to_do(name):
-    for written in (name, f"trainer.{name}"):
-        with pytest.raises(UnknownPartError, match=f"{written} is gone: .* take the name out"):
-            check_disabled([written])
 
 
 def test_a_part_without_features_says_so():

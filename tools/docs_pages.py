@@ -36,7 +36,7 @@ PATCHES_HEAD = """\
 
 Defects of ms-swift and of the packages under it that the part [compat](parts/compat.md) heals. A patch is put
 on only where its probe finds the defect. A target that does not look like what the patch was written for is
-left alone: with a warning, or as an error with `SWIFT_GRPO_EXT_STRICT=1`.
+left alone, with a warning.
 `SWIFT_GRPO_EXT_DISABLE=compat.<id>` leaves one out.
 """
 _RELATIVE = re.compile(r"\]\(((?:\.\./|docs/)[^)#\s]+)")

@@ -26,6 +26,7 @@ from swift_grpo_ext.group.tower_calls import (
 )
 from swift_grpo_ext.group.vision import FeatureCache, Features, Images, Key, Tower
 
+VISION_BYTES = 2**31  # most of the image features that are kept for one generation batch
 _LARGE = ("last_hidden_state", "hidden_states", "attentions")
 
 

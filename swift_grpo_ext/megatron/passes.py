@@ -18,6 +18,7 @@ from swift_grpo_ext.errors import in_a_line
 from swift_grpo_ext.group.layout import PackForm
 from swift_grpo_ext.group.micro_batch import MicroBatch
 from swift_grpo_ext.group.self_check import limits, mismatch
+from swift_grpo_ext.group.vision_once import VISION_BYTES
 from swift_grpo_ext.megatron.attention import ONE_CALL, SDPA, why_not_one_call
 from swift_grpo_ext.megatron.features import decide
 from swift_grpo_ext.megatron.host import Host, Logps
@@ -67,8 +68,7 @@ class Passes:
             install(self._models)
             self._form = PackForm(self._attention())
         if "vision_once" in self.enabled and self._family:
-            room = settings.vision_cache_mib * 2**20
-            self._vision = {mode: Vision(self._models, self._family, room) for mode in (True, False)}
+            self._vision = {mode: Vision(self._models, self._family, VISION_BYTES) for mode in (True, False)}
 
     def tell(self, *messages: str) -> None:
         """Log each message that is not empty once, on the rank that speaks."""

@@ -25,7 +25,7 @@ from swift_grpo_ext.models.image_pipeline import (
 from swift_grpo_ext.settings import current_settings
 
 MediaType = Literal["image", "video", "audio"]
-STORE_MIB = 1024  # of prepared images, where nobody says how much memory is free
+STORE_MIB = 1024  # of prepared images, outside of a GRPO run
 _TAGS_ARE_TEXT = "swift_grpo_ext_tags_are_text"
 _OWN_SYSTEM = "\ufdd1"  # a Unicode noncharacter, in the place of the row's own system prompt among tools
 
@@ -39,8 +39,7 @@ class VisionTemplate(Template):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self.placeholder_tokens: list[int] = []  # the host's is one list for all templates of a process
-        mebibytes = current_settings().image_store_mib
-        store = PreparedImageCache((STORE_MIB if mebibytes is None else mebibytes) * 2**20)
+        store = PreparedImageCache(STORE_MIB * 2**20)
         self.pixel_dtype: torch.dtype | None = None  # that the tower reads; None: as they are prepared
         self.images = ImagePipeline(store, self.resize_image, self._prepare_in_dtype)
         super().__init__(*args, **kwargs)

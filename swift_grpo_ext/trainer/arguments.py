@@ -4,7 +4,7 @@ import torch
 
 from swift_grpo_ext.compat.refusals import Run, refuse, world_size
 from swift_grpo_ext.compat.registry import healed
-from swift_grpo_ext.defects import HOST_DDP_TIMEOUT
+from swift_grpo_ext.defects import DDP_TIMEOUT, HOST_DDP_TIMEOUT
 from swift_grpo_ext.ms_swift.arguments import GRPOConfig as HostGRPOConfig
 from swift_grpo_ext.ms_swift.shared import get_logger
 from swift_grpo_ext.settings import current_settings
@@ -25,7 +25,7 @@ class GRPOConfig(HostGRPOConfig):
         group_batch = current_settings().group_batch
         self._refuse(**({"per_device_train_batch_size": None} if group_batch else {}))  # yet to be chosen
         if self.ddp_timeout == HOST_DDP_TIMEOUT:
-            self.ddp_timeout = current_settings().ddp_timeout
+            self.ddp_timeout = DDP_TIMEOUT
             get_logger().info(f"swift-grpo-ext: ranks wait for each other at most {self.ddp_timeout} s.")
         if group_batch:
             cut_into_groups(self, current_settings())

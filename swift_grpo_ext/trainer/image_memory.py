@@ -2,33 +2,33 @@
 
 import os
 
+import psutil
 import torch
 
-from swift_grpo_ext.host_memory import free_bytes
 from swift_grpo_ext.models.families import family_of
-from swift_grpo_ext.models.template import STORE_MIB, VisionTemplate
-from swift_grpo_ext.settings import current_settings
+from swift_grpo_ext.models.template import VisionTemplate
 from swift_grpo_ext.trainer.distributed import agreed_max
 from swift_grpo_ext.trainer.host import Host, base_model
 
 SHARE = 8  # of the free memory of a node, for the images of all its ranks
-LEAST_MIB, MOST_MIB = 64, 8192  # of one rank
+MOST_MIB = 8192  # of a node: within a container, the machine's free memory is more than there is
+LEAST_MIB = 64  # of one rank
 _MIB = 2**20
 
 
 def bound_prepared_images(host: Host) -> None:
     """Bound the store of prepared images by the memory that is free now: the least of all ranks.
 
-    Not where the user has set a bound. Pixels are kept in the floats of the tower, which makes them of any
+    Pixels are kept in the floats of the tower, which makes them of any
     others first. Where the template is ms-swift's own nothing is kept.
     """
     template = host.template
     if not isinstance(template, VisionTemplate):
         return
     template.pixel_dtype = _dtype_of_tower(host)
-    if current_settings().image_store_mib is None:
-        bound = store_mebibytes(free_bytes(), int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
-        template.images.store.bound(-agreed_max(-bound, host.accelerator.device) * _MIB)
+    free = psutil.virtual_memory().available
+    bound = store_mebibytes(free, int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
+    template.images.store.bound(-agreed_max(-bound, host.accelerator.device) * _MIB)
 
 
 def _dtype_of_tower(host: Host) -> torch.dtype:
@@ -39,8 +39,6 @@ def _dtype_of_tower(host: Host) -> torch.dtype:
     return next(parameter.dtype for parameter in parameters if parameter.is_floating_point())
 
 
-def store_mebibytes(free: int | None, ranks: int) -> int:
-    """MiB that one of a node's ranks may hold, of ``free`` bytes of the node; None: nobody can tell."""
-    if free is None:
-        return STORE_MIB
-    return max(LEAST_MIB, min(MOST_MIB, free // SHARE // ranks // _MIB))
+def store_mebibytes(free: int, ranks: int) -> int:
+    """MiB that one of a node's ranks may hold, of ``free`` bytes of the node."""
+    return max(LEAST_MIB, min(MOST_MIB, free // SHARE // _MIB) // ranks)

@@ -11,7 +11,7 @@ from torch import nn
 from swift_grpo_ext.group.interface import take_packs
 from swift_grpo_ext.group.media import GRIDS_OF
 from swift_grpo_ext.group.micro_batch import MicroBatch, analyse, in_parts
-from swift_grpo_ext.group.vision_once import VisionOnce
+from swift_grpo_ext.group.vision_once import VISION_BYTES, VisionOnce
 from swift_grpo_ext.models.families import family_of
 from swift_grpo_ext.ms_swift.shared import GRPOBatch, get_logger
 from swift_grpo_ext.parts import Enabled
@@ -40,7 +40,6 @@ class Passes:
 
     def __init__(self, host: Host, settings: Settings, cut: str = "") -> None:
         self._host = host
-        self._settings = settings
         self._cut = cut
         self._say = once_of_run(host)
         self._tells_rows = True  # how a server's first rows of several turns are computed
@@ -205,7 +204,7 @@ class Passes:
     def _new_vision(self) -> VisionOnce | None:
         if self._tower is None or self._family is None:
             return None
-        limit = self._settings.vision_cache_mib * 2**20
+        limit = VISION_BYTES
         return VisionOnce(self._family, limit, self._tower.agree, self._tower.blank)
 
     def _in_step(self, stock: Callable[..., Scores]) -> Callable[..., Scores]:

@@ -124,7 +124,7 @@ def _memory_grows(steps: Steps, _run: RunFacts) -> str:
     return (
         f"the first rank's main memory grew by {grown:.1f} GiB to {known[-1]:.1f} GiB over {GROWTH_STEPS} "
         f"steps, in each ten of them; the largest known holder is {holder}; a run that goes on like this is "
-        "killed when memory is used up: SWIFT_GRPO_EXT_IMAGE_STORE_MIB bounds prepared images, "
+        "killed when memory is used up: "
         "--dataloader_num_workers 0 shows whether it is a worker or a reward of yours"
     )
 

@@ -7,13 +7,13 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+import psutil
 from swift.callbacks import TrainerCallback
 from swift.utils import get_logger
 from transformers import TrainerControl, TrainerState, TrainingArguments
 
 from swift_grpo_ext.errors import DeadRunError, RefusedError
 from swift_grpo_ext.findings import Finding
-from swift_grpo_ext.host_memory import resident_bytes
 from swift_grpo_ext.settings import current_settings
 from swift_grpo_ext.watch.ending import EndRequest, save_last_step, wait_for
 from swift_grpo_ext.watch.guard import watches
@@ -301,7 +301,7 @@ class Watch(TrainerCallback):
 
     def _facts(self, step: int, grad_norm: float | None, total: Tally) -> StepFacts:
         weights = Movement(total.elements, total.moved, total.log2_ulps)
-        resident = resident_bytes()
+        resident = psutil.Process().memory_info().rss
         name, held = max(self.holders().items(), key=lambda item: item[1], default=("", 0))
         return StepFacts(
             step=step,

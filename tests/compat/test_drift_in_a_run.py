@@ -1,4 +1,4 @@
-"""A patch that does not fit the host, in real runs: an error in strict mode, else a warning and a note."""
+"""A patch that does not fit the host, in a real run: a warning and a note."""
 
 import json
 from pathlib import Path
@@ -18,29 +18,17 @@ SAID = (
 )
 
 
-def run(model, data, output, strict):
+def test_a_drifted_host(tiny_qwen, digits, tmp_path):
     arguments = testing.grpo_arguments(
-        model,
-        data,
-        output,
+        tiny_qwen,
+        digits.train,
+        tmp_path,
         external_plugins=[Path(__file__).with_name("drifted_host.py"), plugin_file()],
         reward_funcs="format",
         max_steps=1,
         seed=1,
     )
-    variables = {"SWIFT_GRPO_EXT_STRICT": strict}
-    return testing.run_swift("rlhf", arguments, variables, timeout=250, check=False)
-
-
-def test_strict(tiny_qwen, digits, tmp_path):
-    result = run(tiny_qwen, digits.train, tmp_path / "out", "1")
-    assert result.returncode != 0
-    assert SAID in result.tail
-    assert not list(tmp_path.rglob("logging.jsonl")), "before anything is trained"
-
-
-def test_not_strict(tiny_qwen, digits, tmp_path):
-    result = run(tiny_qwen, digits.train, tmp_path, "0")
+    result = testing.run_swift("rlhf", arguments, timeout=250, check=False)
     assert result.returncode == 0, result.tail[-3000:]
     rows = json.loads((testing.newest_version(tmp_path) / "compat.json").read_text())
     states = {row["id"]: (row["state"], row["reason"]) for row in rows}

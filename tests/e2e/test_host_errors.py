@@ -14,13 +14,13 @@ def test_an_unknown_setting_ends_the_command_with_one_line(tiny_qwen, digits, tm
     result = testing.run_swift(
         "rlhf",
         arguments(tiny_qwen, digits, tmp_path),
-        env={"SWIFT_GRPO_EXT_STRIKT": "1"},
+        env={"SWIFT_GRPO_EXT_CONSOEL": "1"},
         check=False,
         timeout=120,
     )
     assert result.returncode != 0
-    (line,) = {line for line in result.tail.splitlines() if "did you mean SWIFT_GRPO_EXT_STRICT?" in line}
-    assert line.endswith("unknown setting [SWIFT_GRPO_EXT_STRIKT] -> did you mean SWIFT_GRPO_EXT_STRICT?")
+    (line,) = {line for line in result.tail.splitlines() if "did you mean SWIFT_GRPO_EXT_CONSOLE?" in line}
+    assert line.endswith("unknown setting [SWIFT_GRPO_EXT_CONSOEL] -> did you mean SWIFT_GRPO_EXT_CONSOLE?")
 
 
 def test_an_unknown_preset_names_the_nearest(tiny_qwen, digits, tmp_path):

@@ -4,14 +4,15 @@ import ctypes
 import io
 
 import numpy
+import psutil
 import pytest
 import torch
 from PIL import Image
 
-from swift_grpo_ext.host_memory import resident_bytes
 from swift_grpo_ext.models.image_pipeline import ImagePipeline, PreparedImageCache
 
 MIB = 2**20
+process = psutil.Process()
 LIMIT = 256 * MIB
 STEPS, IMAGES, PER_STEP = 500, 2000, 8
 SIDE = 512  # pixels: 0.75 MiB decoded, as much resized, 3 MiB prepared
@@ -35,16 +36,16 @@ def encoded(number):
 @pytest.mark.timeout(600)
 def test_the_resident_set_is_flat():
     pipeline = ImagePipeline(PreparedImageCache(LIMIT), lambda image, options: image.copy(), prepare)
-    before = resident_bytes()
+    before = process.memory_info().rss
     taken = []
     in_use = []  # without what the allocator keeps for later, which differs from process to process
     for step in range(STEPS):
         for number in range(step * PER_STEP, (step + 1) * PER_STEP):
             pipeline.prepare_all([encoded(number * 7 % IMAGES)], {})
-        taken.append((resident_bytes() - before) / MIB)
+        taken.append((process.memory_info().rss - before) / MIB)
         if step % 100 == 99:
             ctypes.CDLL(None).malloc_trim(0)
-            in_use.append((resident_bytes() - before) / MIB)
+            in_use.append((process.memory_info().rss - before) / MIB)
     full = taken[100:]  # the store is full after some 60 steps
     print(f"MiB above the start: {min(full):.0f} to {max(full):.0f}, the last {full[-1]:.0f}")
     print("in use:", *(f"{mebibytes:.0f}" for mebibytes in in_use))

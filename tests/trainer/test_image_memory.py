@@ -2,6 +2,7 @@
 
 import json
 from statistics import mean
+from types import SimpleNamespace
 
 import numpy
 import pytest
@@ -10,7 +11,6 @@ from PIL import Image
 
 from swift_grpo_ext import testing
 from swift_grpo_ext.models.image_pipeline import PreparedImageCache
-from swift_grpo_ext.models.template import STORE_MIB
 from swift_grpo_ext.trainer import image_memory
 from swift_grpo_ext.trainer.grpo import GRPOTrainer
 from tests.trainer.runs import figures
@@ -20,7 +20,7 @@ GIB = 2**30
 
 @pytest.mark.parametrize(
     ("free", "ranks", "mebibytes"),
-    [(16 * GIB, 1, 2048), (16 * GIB, 4, 512), (10**15, 1, 8192), (0, 8, 64), (None, 8, STORE_MIB)],
+    [(16 * GIB, 1, 2048), (16 * GIB, 4, 512), (10**15, 1, 8192), (0, 8, 64)],
 )
 def test_a_share_of_what_is_free(free, ranks, mebibytes):
     assert image_memory.store_mebibytes(free, ranks) == mebibytes
@@ -51,7 +51,7 @@ def test_a_run_of_16_bits_keeps_its_pixels_in_them(tiny_qwen, digits, tmp_path, 
         }
         return batches
 
-    monkeypatch.setattr(image_memory, "free_bytes", lambda: 8 * GIB)
+    monkeypatch.setattr(image_memory.psutil, "virtual_memory", lambda: SimpleNamespace(available=8 * GIB))
     monkeypatch.setattr(GRPOTrainer, "_prepare_batch_inputs", look)
     run = {"torch_dtype": "bfloat16", "bf16": True, "max_steps": 2}
     kept = figures(tiny_qwen, digits.train, tmp_path / "kept", {"CONSOLE": "figures"}, **run)
@@ -88,7 +88,8 @@ def test_five_hundred_steps_over_two_thousand_large_pictures_stay_flat(tiny_qwen
     monkeypatch.setenv("MAX_PIXELS", str(256 * 28 * 28))
     dataset = large_pictures(tmp_path, STEPS * PROMPTS)
     run = {"max_steps": STEPS, "num_generations": 2, "per_device_train_batch_size": 2 * PROMPTS, "beta": 0}
-    switches = {"CONSOLE": "figures", "IMAGE_STORE_MIB": str(LIMIT_MIB)}
+    monkeypatch.setattr(image_memory, "MOST_MIB", LIMIT_MIB)
+    switches = {"CONSOLE": "figures"}
     figures(tiny_qwen, dataset, tmp_path / "run", switches, max_completion_length=4, **run)
     log = testing.read_logging(tmp_path / "run")
     resident = [1024 * row["watch/resident_gib"] for row in log if "watch/resident_gib" in row]
