@@ -15,6 +15,7 @@ import cProfile
 import json
 import pstats
 import statistics
+import sys
 import tempfile
 import time
 from functools import partial
@@ -22,6 +23,10 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, ClassVar
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
+
+from pairs.cases import BASE, cut
+from pairs.scripted import OurTrainer, StockTrainer, TextReward
 from swift.rewards import orms
 from swift.trainers.trainer_factory import TrainerFactory
 
@@ -29,9 +34,6 @@ from swift_grpo_ext import register, testing
 from swift_grpo_ext.plugin_files import plugin_file
 from swift_grpo_ext.swap import swapped
 from swift_grpo_ext.testing.families import TINY
-from swift_grpo_ext.testing.selftest.cases import BASE, cut
-from swift_grpo_ext.testing.selftest.plugin import SelftestTrainer, StockTrainer
-from swift_grpo_ext.testing.selftest.script import SelftestReward
 
 WARM_UP = 10  # steps
 
@@ -51,7 +53,7 @@ class Stock(Clock, StockTrainer):
     """ms-swift's own."""
 
 
-class Ours(Clock, SelftestTrainer):
+class Ours(Clock, OurTrainer):
     """Ours."""
 
 
@@ -66,7 +68,7 @@ def milliseconds(kind: str, model: Path, data: Path, options: argparse.Namespace
     """Of each step of a run behind the first ones."""
     Clock.starts = []
     register()  # else the plugin file puts its own trainer in place
-    orms["selftest"] = SelftestReward
+    orms["by_text"] = TextReward
     with tempfile.TemporaryDirectory() as output:
         sizes = cut(8 // options.accumulation, options.accumulation)
         given = {**BASE, **sizes, "max_steps": options.steps, "save_strategy": "no"}

@@ -1,6 +1,5 @@
 """The ``swift-grpo-ext`` command. Each command loads what it needs when it is called."""
 
-import os
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -248,41 +247,6 @@ def convert_ovis2(
     from swift_grpo_ext.models.ovis2_convert import convert_checkpoint
 
     print(convert_checkpoint(source, target))
-
-
-@app.command(epilog="Example: swift-grpo-ext selftest --family ovis2 --only LoRA")
-def selftest(
-    family: Annotated[
-        list[str] | None,
-        typer.Option(help="A family of docs/families.md that sees; again for more."),
-    ] = None,
-    only: Annotated[str, typer.Option(help="Only the equalities whose name contains this.")] = "",
-    folder: Annotated[Path | None, typer.Option(help="Keep the runs and their log here.")] = None,
-    stock: Annotated[bool, typer.Option("--stock", help="ms-swift's own trainer, no patches.")] = False,
-    megatron: Annotated[
-        bool, typer.Option("--megatron", help="megatron rlhf on one and two GPUs against swift rlhf.")
-    ] = False,
-) -> None:
-    """Compare pairs of tiny CPU runs that must be equal (exit code 1: one is not; 2: an unknown name).
-
-    \f
-
-    Raises:
-        typer.Exit: With the exit code.
-    """
-    from swift_grpo_ext.testing import cpu_environment
-
-    if "CUDA_VISIBLE_DEVICES" in os.environ:
-        os.environ["SELFTEST_DEVICES"] = os.environ["CUDA_VISIBLE_DEVICES"]
-    os.environ.update(cpu_environment())  # before anything imports torch
-    if stock:
-        os.environ.update({"SELFTEST_STOCK": "1", "SWIFT_GRPO_EXT_DISABLE": "compat,trainer"})
-    from swift_grpo_ext.testing.selftest.cases import FAMILIES
-    from swift_grpo_ext.testing.selftest.runs import selftest as run_selftest
-
-    families = family or (("qwen2_5_vl",) if megatron else FAMILIES)  # mcore-bridge has no Ovis2
-    if not run_selftest(families, only, folder, megatron):
-        raise typer.Exit(1)
 
 
 def refuse_gone(command: str) -> None:

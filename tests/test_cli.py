@@ -7,6 +7,7 @@ import typer
 from typer.testing import CliRunner
 
 from swift_grpo_ext.cli import app
+from swift_grpo_ext.settings import GONE_COMMANDS
 from swift_grpo_ext.version import __version__
 
 
@@ -64,6 +65,13 @@ def test_env_with_an_unknown_setting_or_part_exits_2(variable, nearest):
     result = command("env", **{f"SWIFT_GRPO_EXT_{variable}": "trainr"})
     assert result.returncode == 2
     assert f"did you mean {nearest}?" in result.stderr
+
+
+@pytest.mark.parametrize("name", sorted(set(GONE_COMMANDS) - set(typer.main.get_group(app).commands)))
+def test_a_command_that_is_gone_says_what_to_do_instead(name):
+    result = command(name, "--only", "LoRA")
+    assert (result.returncode, result.stdout) == (2, "")
+    assert result.stderr == f"swift-grpo-ext: this command is gone [{name}] -> {GONE_COMMANDS[name]}\n"
 
 
 def test_every_command_has_a_help_with_an_example_that_can_be_parsed():

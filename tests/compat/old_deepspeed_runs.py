@@ -11,6 +11,7 @@ from pathlib import Path
 import gloo_for_zero3  # noqa: F401
 import length_reward
 import swift
+from pairs.scripted import installed
 from reverting import revert
 from swift.rewards import orms
 
@@ -18,7 +19,6 @@ import swift_grpo_ext
 import swift_grpo_ext.trainer.arguments as arguments
 from swift_grpo_ext import testing
 from swift_grpo_ext.compat import registry
-from swift_grpo_ext.testing.selftest.plugin import installed
 
 MODEL, DATA, OUTPUT = sys.argv[1], sys.argv[2], Path(sys.argv[3])
 ACCUMULATE = {"per_device_train_batch_size": 1, "gradient_accumulation_steps": 4}
@@ -28,7 +28,7 @@ LORA_ZERO3 = {"tuner_type": "lora", "deepspeed": "zero3", "max_steps": 3}
 
 def run(name, scripted=False, **overrides):
     """What the run logged. Scripted completions are the same on every processor, sampled ones are not."""
-    reward = "selftest" if scripted else "even_characters"
+    reward = "by_text" if scripted else "even_characters"
     words = testing.grpo_arguments(MODEL, DATA, OUTPUT / name, seed=1, reward_funcs=reward, **overrides)
     try:
         with installed() if scripted else nullcontext():

@@ -4,10 +4,10 @@ import random
 from itertools import combinations, product
 
 from allpairspy import AllPairs
+from pairs.cases import cut
 from sweep.table import LORA, LOSSES, USERS_CUT, Configuration
 
 from swift_grpo_ext.testing.families import TINY
-from swift_grpo_ext.testing.selftest.cases import cut
 from swift_grpo_ext.version import __version__
 
 # Those whose collator cannot put images of several sizes, or rows with and without, into one batch: ms-swift

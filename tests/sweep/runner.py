@@ -5,6 +5,8 @@ import math
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from pairs.cases import BASE
+from pairs.scripted import allow_segments
 from sweep.table import USERS_CUT
 from sweep.trainers import Recorded
 from swift.arguments.sft_args import SftArguments
@@ -14,8 +16,6 @@ from swift.trainers.trainer_factory import TrainerFactory
 
 from swift_grpo_ext import register, testing
 from swift_grpo_ext.plugin_files import plugin_file
-from swift_grpo_ext.testing.selftest.cases import BASE
-from swift_grpo_ext.testing.selftest.plugin import allow_segments
 
 ARGUMENTS = {"Stock": "swift.rlhf_trainers.GRPOConfig", "Ours": "swift_grpo_ext.trainer.arguments.GRPOConfig"}
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from swift_grpo_ext.testing.selftest.cases import LORA, LOSSES, cut
+from pairs.cases import LORA, LOSSES, cut
 
 USERS_CUT = {"SWIFT_GRPO_EXT_GROUP_BATCH": "0"}
 """Micro-batch is held against micro-batch; test_group_cut.py holds the automatic cut against this."""
@@ -79,7 +79,7 @@ GATE = {
     "padding on the left": C({**cut(8), "padding_side": "left"}),
 }
 
-FLAT = {"padding_free": True, "attn_impl": "selftest_segments"}
+FLAT = {"padding_free": True, "attn_impl": "segments"}
 GATE |= {
     "padding_free": C({**cut(8), **FLAT}),
     "padding_free, 1 x 8: nothing to share": C({**cut(1, 8), **FLAT, **LOSSES["dapo"]}),

@@ -4,12 +4,12 @@ import os
 from pathlib import Path
 
 import pytest
+from pairs.cases import BASE, cut
 from sweep import inputs
 from sweep.table import COMMAND, RANKS, USERS_CUT, Configuration
 
 from swift_grpo_ext import testing
 from swift_grpo_ext.plugin_files import plugin_file
-from swift_grpo_ext.testing.selftest.cases import BASE, cut
 from tests.forked import run_ranks
 from tests.trainer.runs import gains
 

@@ -9,6 +9,7 @@ import statistics
 from contextlib import contextmanager, nullcontext
 
 import pytest
+from pairs.cases import cut
 from sweep import inputs, runner
 from sweep.table import Configuration
 from sweep.trainers import Recorded
@@ -16,7 +17,6 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from swift_grpo_ext.group.vision import outside_of_language
 from swift_grpo_ext.testing.families import TINY
-from swift_grpo_ext.testing.selftest.cases import cut
 from swift_grpo_ext.trainer.host import base_model
 from tests.conftest import built_once
 from tests.precision import DOUBLE, double_copy, in_float64

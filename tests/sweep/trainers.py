@@ -2,10 +2,9 @@
 
 import random
 
+from pairs.scripted import WORDS, Scripted
 from swift.rlhf_trainers import GRPOTrainer as HostGRPOTrainer
 
-from swift_grpo_ext.testing.selftest.plugin import Scripted
-from swift_grpo_ext.testing.selftest.script import WORDS
 from swift_grpo_ext.trainer.grpo import GRPOTrainer
 from swift_grpo_ext.trainer.loss_fixes import no_phantom_teacher
 

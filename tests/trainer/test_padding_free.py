@@ -1,20 +1,20 @@
 """Rows without padding are packed, too. SDPA by segments stands in for flash attention, which needs a GPU."""
 
 import pytest
+from pairs import scripted
 from swift.arguments.sft_args import SftArguments
 
 from swift_grpo_ext import testing
-from swift_grpo_ext.testing.selftest import plugin
 from tests.trainer.runs import STOCK, gains, told
 from tests.trainer.runs import figures_in_double as figures
 
-FLAT = {"padding_free": True, "attn_impl": plugin.SEGMENTS}
+FLAT = {"padding_free": True, "attn_impl": scripted.SEGMENTS}
 
 
 @pytest.fixture(autouse=True)
 def _flash_attention_is_not_asked_for(monkeypatch):
     monkeypatch.setattr(SftArguments, "_check_padding_free", SftArguments._check_padding_free)
-    plugin.allow_segments()
+    scripted.allow_segments()
 
 
 @pytest.mark.parametrize(

@@ -4,13 +4,13 @@ from types import SimpleNamespace
 
 import pytest
 import sweep.runner as runner
+from pairs.cases import cut
 from sweep import inputs
 from sweep.table import Configuration
 from swift.rollout.multi_turn import MultiTurnScheduler, multi_turns
 from transformers import Ovis2Config, Qwen2_5_VLConfig
 
 from swift_grpo_ext.errors import RolloutError
-from swift_grpo_ext.testing.selftest.cases import cut
 from swift_grpo_ext.trainer.rollout import Rollout
 from swift_grpo_ext.trainer.samples import VisionSample
 from tests.conftest import built_once

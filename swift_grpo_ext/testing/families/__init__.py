@@ -1,4 +1,4 @@
-"""Tiny checkpoints of families, by the ``model_type`` of their configs: what tests and selftest train.
+"""Tiny checkpoints of families, by the ``model_type`` of their configs: what tests and examples train.
 
 One file of this folder for each family; nothing outside asks for its name.
 """

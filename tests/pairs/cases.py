@@ -9,7 +9,7 @@ from swift_grpo_ext.losses import loss_named
 
 Options = dict[str, Any]
 
-FAMILIES = ("qwen2_5_vl", "ovis2")  # by default: those with a template of this package
+FAMILIES = ("qwen2_5_vl", "ovis2")  # those with a template of this package
 
 # Two prompts of four completions each per step; `cut` says in how many micro-batches.
 BASE: Options = {
@@ -22,7 +22,7 @@ BASE: Options = {
     "weight_decay": 0.0,
     "lr_scheduler_type": "constant",
     "warmup_ratio": 0.0,
-    "reward_funcs": "selftest",
+    "reward_funcs": "by_text",
     "save_strategy": "steps",
 }
 _TYPES = [loss.name for loss in TABLE.values() if not (loss.whole_groups or loss.liger_only)]
@@ -42,7 +42,7 @@ RATIO = ("log_ratio", "clipped")
 class Case:
     """Two runs that must agree, or one run and what must be zero in it."""
 
-    name: str  # shown in the table, unique
+    name: str  # unique
     one: Options  # of the first run, on top of `BASE`
     other: Options | None = None  # of the second; None for a run that is measured by itself
     ranks: int = 1  # processes of the second run
@@ -104,8 +104,8 @@ def megatron_cases() -> Iterator[Case]:
 
 
 def cases() -> Iterator[Case]:
-    """Every equality without Megatron, in the order of the table."""
-    some = {"reward_funcs": "selftest_some", "loss_type": "dapo"}
+    """Every equality without Megatron."""
+    some = {"reward_funcs": "by_some_text", "loss_type": "dapo"}
     finest = {**LOSSES, "dapo, some unscored": some, "LoRA": LORA}
     for name, options in finest.items():
         differs = loss_named(options.get("loss_type", "grpo")).why_sizes_matter(with_liger=False)
@@ -121,7 +121,7 @@ def cases() -> Iterator[Case]:
         steps = {**options, **cut(8), "max_steps": 4, "save_steps": 2}
         yield Case(f"{name}resumed at step 2 = uninterrupted", steps, steps, resume=2)
     # Flash attention needs a GPU.
-    packed = {**cut(8), "padding_free": True, "attn_impl": "selftest_segments"}
+    packed = {**cut(8), "padding_free": True, "attn_impl": "segments"}
     yield Case("padding_free, by SDPA of segments = padded", cut(8), packed)
     lora = {**cut(8), **ON_POLICY, **LORA}
     dropout = {**lora, "lora_dropout": 0.2}

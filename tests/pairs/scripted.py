@@ -1,19 +1,31 @@
-"""What selftest runs give ms-swift: a trainer that is scripted and measures, rewards, attention."""
+"""A scripted trainer that measures, rewards by text, attention by segments: what ms-swift is given in pairs of runs."""
 
+import hashlib
+import json
+import math
 import os
+import random
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import pairwise
+from pathlib import Path
 from types import ModuleType
 from typing import Any, ClassVar
 
 import torch
 import torch.distributed as dist
 from swift.arguments.sft_args import SftArguments
-from swift.infer_engine.protocol import RolloutOutput
-from swift.rewards import orms
+from swift.infer_engine.protocol import (
+    ChatCompletionResponse,
+    ChatCompletionResponseChoice,
+    ChatMessage,
+    RolloutOutput,
+    UsageInfo,
+)
+from swift.rewards import ORM, orms
 from swift.rl_core.data import GRPOBatch
 from swift.rlhf_trainers import GRPOTrainer as HostGRPOTrainer
+from swift.template import Template
 from swift.trainers.trainer_factory import TrainerFactory
 from torch import Tensor, nn
 from transformers import AttentionInterface, AttentionMaskInterface
@@ -22,10 +34,48 @@ from transformers.masking_utils import sdpa_mask
 from wrapt import register_post_import_hook
 
 from swift_grpo_ext.swap import swapped
-from swift_grpo_ext.testing.selftest.script import SelftestReward, SomeScores, scripted
 from swift_grpo_ext.trainer.grpo import GRPOTrainer
 
-SEGMENTS = "selftest_segments"
+SEGMENTS = "segments"
+WORDS = "the digit looks round so answer is zero one two three four five six seven eight nine"
+
+
+class TextReward(ORM):
+    """A number in 0 ... 1 that depends on the completion's text alone."""
+
+    def __call__(self, completions: list[str], **kwargs: object) -> list[float | None]:
+        """Score each completion by a hash of its text."""
+        return list(map(_of_text, completions))
+
+
+class SomeScores(ORM):
+    """The same for some completions, None for the others, an infinity for a few."""
+
+    def __call__(self, completions: list[str], **kwargs: object) -> list[float | None]:
+        """Score each completion, or not, by a hash of its text."""
+        marks = [_of_text(text[::-1]) for text in completions]
+        return [
+            None if mark < 0.35 else math.inf if mark < 0.43 else _of_text(text)
+            for mark, text in zip(marks, completions, strict=True)
+        ]
+
+
+def _of_text(text: str) -> float:
+    return hashlib.sha256(text.encode()).digest()[0] / 255
+
+
+def scripted(request: Any, place: int, template: Template, limit: int) -> RolloutOutput:
+    """What an engine answers to a request, or a sample, at a place in its group, in ``limit`` tokens."""
+    images = [Path(str(image)).name for image in request.images]
+    texts = [[message["role"], str(message["content"])] for message in request.messages]
+    generator = random.Random(json.dumps([texts, images, place]))
+    words = generator.choices(WORDS.split(), k=generator.randint(1, 3))
+    tokenizer = template.tokenizer
+    tokens = tokenizer.encode(" ".join(words))[:limit]
+    message = ChatMessage("assistant", tokenizer.decode(tokens))
+    choice = ChatCompletionResponseChoice(0, message, "stop", token_ids=tokens)
+    usage = UsageInfo(0, len(tokens), len(tokens))
+    return RolloutOutput(response=ChatCompletionResponse("scripted", [choice], usage))
 
 
 class Scripted(HostGRPOTrainer):
@@ -89,7 +139,7 @@ class Scripted(HostGRPOTrainer):
         self.measured[key] = max(self.measured.get(key, 0.0), largest)
 
 
-class SelftestTrainer(Scripted, GRPOTrainer):
+class OurTrainer(Scripted, GRPOTrainer):
     """Our trainer."""
 
 
@@ -125,8 +175,8 @@ def allow_segments() -> None:
 
 def install() -> None:
     """Make ms-swift build one of these trainers and know these rewards, in this process."""
-    orms.update(selftest=SelftestReward, selftest_some=SomeScores)
-    trainer = StockTrainer if os.environ.get("SELFTEST_STOCK") else SelftestTrainer
+    orms.update(by_text=TextReward, by_some_text=SomeScores)
+    trainer = StockTrainer if os.environ.get("PAIRS_STOCK") else OurTrainer
     TrainerFactory.TRAINER_MAPPING["grpo"] = f"{__name__}.{trainer.__name__}"
     allow_segments()
 

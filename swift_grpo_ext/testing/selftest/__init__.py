@@ -1,1 +1,0 @@
-"""``swift-grpo-ext selftest``: pairs of short CPU runs that must give the same numbers."""
