@@ -8,7 +8,7 @@ from swift_grpo_ext import registration
 from swift_grpo_ext.errors import UnknownPartError
 from swift_grpo_ext.parts import FEATURES, PARTS, check_disabled
 from swift_grpo_ext.registration import summary, swift_command
-from swift_grpo_ext.settings import Settings, current_settings, disabled
+from swift_grpo_ext.settings import GONE_FEATURES, Settings, current_settings, disabled
 
 
 def test_a_feature_is_off_by_its_own_name_and_by_its_parts(monkeypatch):
@@ -54,6 +54,13 @@ def test_an_unknown_name_is_refused_with_the_nearest(name, nearest):
     with pytest.raises(UnknownPartError, match=f"did you mean '{nearest}") as refused:
         check_disabled([name])
     assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("name", sorted(set(GONE_FEATURES) - set(FEATURES)))
+def test_a_feature_that_is_gone_says_what_to_do_instead(name):
+    for written in (name, f"trainer.{name}"):
+        with pytest.raises(UnknownPartError, match=rf"{name} is gone.*{GONE_FEATURES[name]}"):
+            check_disabled([written])
 
 
 def test_a_part_without_features_says_so():

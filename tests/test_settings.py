@@ -11,7 +11,7 @@ def test_defaults_turn_everything_on(monkeypatch):
     monkeypatch.delenv("SWIFT_GRPO_EXT_DISABLE")
     settings = load_settings()
     assert settings.disable == ()
-    assert settings.console == "line"
+    assert settings.bad_row == "skip"
 
 
 def test_disable_is_a_comma_separated_list(monkeypatch):
