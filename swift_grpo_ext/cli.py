@@ -93,17 +93,21 @@ def report(
         str | None, typer.Option(help="Folder to write to; default the run's own, or grpo-comparison.")
     ] = None,
     completions: Annotated[int, typer.Option(min=1, help="Completions of each run to show.")] = 5000,
-    live: Annotated[
-        bool, typer.Option("--live", help="Serve the page on this machine; it reloads while a run goes on.")
-    ] = False,
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Of --live; 0: a free one.")] = 0,
+    live: Annotated[bool, typer.Option("--live", hidden=True)] = False,
 ) -> None:
-    """Write report.html of GRPO runs of ms-swift, or serve the page while they go on."""
-    from swift_grpo_ext.watch.report import live_report, write_report
+    """Write report.html of GRPO runs of ms-swift, finished or not.
+
+    \f
+
+    Raises:
+        RefusedError: ``--live`` is asked for.
+    """
+    from swift_grpo_ext.errors import RefusedError
+    from swift_grpo_ext.watch.report import write_report
 
     if live:
-        live_report(output_dirs, print, port, completions)
-        return
+        fix = "--report_to tensorboard (or wandb, swanlab) is live; report without --live can be written again"
+        raise RefusedError("the page of a run is not served any more", where="--live", fix=fix)
     written = write_report(output_dirs, to, completions=completions)
     for verdict in written.verdicts:
         print(verdict.headline)

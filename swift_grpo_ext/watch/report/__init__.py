@@ -13,7 +13,6 @@ from swift_grpo_ext.errors import MissingExtraError, OutputFolderError
 from swift_grpo_ext.version import __version__
 from swift_grpo_ext.watch.report.bill import bill
 from swift_grpo_ext.watch.report.engine import engine_figures
-from swift_grpo_ext.watch.report.live import serve
 from swift_grpo_ext.watch.report.names import with_typed_names
 from swift_grpo_ext.watch.report.page_data import data_uri, page_data, thumbnail
 from swift_grpo_ext.watch.report.run import Run, read_run
@@ -127,24 +126,6 @@ def rendered(
         script=script,
         script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
     )
-
-
-def live_report(
-    output_dirs: Sequence[str], say: Callable[[str], None], port: int = 0, completions: int = COMPLETIONS
-) -> None:
-    """Serve the report of runs at an address of this machine until Ctrl-C; while one goes on it reloads.
-
-    Raises:
-        OutputFolderError: The port cannot be listened on.
-        MissingExtraError: jinja2 is not installed.
-    """
-    _renderer()
-
-    def render() -> str:
-        runs = [with_typed_names(read_run(folder)) for folder in output_dirs]
-        return rendered(runs, tuple(map(judge, runs)), completions=completions)
-
-    serve(list(output_dirs), render, port, say)
 
 
 def _written(html: Path, text: str) -> Path:

@@ -1,7 +1,6 @@
 """The page in a real browser: what a person sees, filters, hovers, and what stays out."""
 
 import json
-import threading
 import time
 
 import pytest
@@ -9,7 +8,7 @@ from PIL import Image
 
 from swift_grpo_ext.watch.held_out import Evaluation, append
 from swift_grpo_ext.watch.journal import Journal
-from swift_grpo_ext.watch.report import live, live_report, write_report
+from swift_grpo_ext.watch.report import write_report
 from tests.watch.report.chromium import Browser, find_browser
 from tests.watch.report.made_up_run import HOSTILE, table, write_run
 
@@ -290,21 +289,3 @@ def test_a_run_that_goes_on_after_a_break(browser, tmp_path, screenshots):
     assert longest > max(others) > 10
     assert page.complaints() == []
     page.screenshot(screenshots / "report_resumed.png")
-
-
-def test_a_live_page_reloads_while_the_run_goes_on(browser, tmp_path, monkeypatch, screenshots):
-    monkeypatch.setattr(live, "SECONDS", 1)
-    folder = write_run(tmp_path / "run", rising(12))
-    lines = (folder / "logging.jsonl").read_text().splitlines(keepends=True)
-    (folder / "logging.jsonl").write_text("".join(lines[:-3]))
-    addresses = []
-    thread = threading.Thread(target=live_report, args=([str(folder)], addresses.append), daemon=True)
-    thread.start()
-    while not addresses:
-        time.sleep(0.05)
-    page = browser.open(addresses[0].split(" ")[0])
-    assert page.text(".figures .value") == "10 of 12"
-    (folder / "logging.jsonl").write_text("".join(lines))
-    page.wait("document.querySelector('.figures .value')?.textContent === '12'")
-    assert page.complaints() == []
-    page.screenshot(screenshots / "report_live.png")
