@@ -106,7 +106,9 @@ def report(
     from swift_grpo_ext.watch.report import write_report
 
     if live:
-        fix = "--report_to tensorboard (or wandb, swanlab) is live; report without --live can be written again"
+        fix = (
+            "--report_to tensorboard (or wandb, swanlab) is live; report without --live can be written again"
+        )
         raise RefusedError("the page of a run is not served any more", where="--live", fix=fix)
     written = write_report(output_dirs, to, completions=completions)
     for verdict in written.verdicts:

@@ -103,7 +103,7 @@ class MegatronGRPOTrainer(HostGRPOTrainer):
             prepare(self.reward_functions, frame_of(self.template.config), train_dataset)
             self.rows.begin()
             self.held_out.begin(self.scoring.logged_names)
-            with self.watching.watching(None):
+            with self.watching.watching():
                 super().train(train_dataset, val_dataset)
             self.held_out.end()
 

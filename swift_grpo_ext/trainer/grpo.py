@@ -131,7 +131,7 @@ class GRPOTrainer(HostGRPOTrainer):
         with (
             exit_status_of_saving(Path(self.args.output_dir)),
             ending_together(),
-            self.monitors.watching(resume_from_checkpoint),
+            self.monitors.watching(),
             closing(self.look_ahead),
         ):
             self.held_out.resume(resume_from_checkpoint)

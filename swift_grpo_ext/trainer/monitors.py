@@ -115,12 +115,11 @@ class Monitors:
         return swapped(engine, "_batch_encode", timed)
 
     @contextmanager
-    def watching(self, resumed_from: str | None) -> Iterator[None]:
+    def watching(self) -> Iterator[None]:
         """While this is open, the run trains; DeadRunError afterwards says that it could not learn."""
         if not self.watch:
             yield
             return
-        self.watch.resumed_from = str(resumed_from or "")
         try:
             with self.guard.around("numerics", self.tracer.clipping):
                 yield

@@ -8,7 +8,6 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, TimeoutError
 from contextlib import suppress
 from pathlib import Path
@@ -115,9 +114,7 @@ def _lives(process: psutil.Process) -> bool:
     return False
 
 
-def save_last_step(
-    trainer: Watched, phases: Phases, also: Callable[[Path], None], seconds: float = SECONDS
-) -> str:
+def save_last_step(trainer: Watched, phases: Phases, seconds: float = SECONDS) -> str:
     """Write a checkpoint of the last finished step, from a thread that does not train; says what was done."""
     step = int(trainer.state.global_step)
     folder = Path(trainer.args.output_dir) / f"checkpoint-{step}"
@@ -125,7 +122,7 @@ def save_last_step(
     if reason := _why_not(trainer, stuck.phase, step, folder):
         return reason
     fresh = folder.with_name(f"unfinished-checkpoint-{step}")
-    saving = ThreadPoolExecutor(1, "swift-grpo-ext last checkpoint").submit(_save, trainer, fresh, also)
+    saving = ThreadPoolExecutor(1, "swift-grpo-ext last checkpoint").submit(_save, trainer, fresh)
     try:
         error = saving.exception(seconds)
     except TimeoutError:
@@ -151,14 +148,13 @@ def _why_not(trainer: Watched, phase: str, step: int, folder: Path) -> str:
     return next((reason for reason, holds in reasons.items() if holds), "")
 
 
-def _save(trainer: Watched, folder: Path, also: Callable[[Path], None]) -> None:
+def _save(trainer: Watched, folder: Path) -> None:
     """What ms-swift saves, without its collectives."""
     trainer.save_model(str(folder), _internal_call=True)
     if not trainer.args.save_only_model:
         trainer._save_optimizer_and_scheduler(str(folder))
         trainer._save_scaler(str(folder))
         trainer._save_rng_state(str(folder))
-    also(folder)
     trainer.state.save_to_json(str(folder / "trainer_state.json"))
 
 

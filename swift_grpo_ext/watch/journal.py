@@ -1,24 +1,21 @@
-"""What a run leaves in its output folder: ms-swift's logs, the events of the monitors, and their state."""
+"""What a run leaves in its output folder: ms-swift's logs, and the events of the monitors."""
 
-import base64
 import json
 import logging
 import re
 import sys
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
 from swift_grpo_ext.errors import OutputFolderError
-from swift_grpo_ext.folders import write_whole
 from swift_grpo_ext.once import Once
 
 logger = logging.getLogger("swift")  # ms-swift's; importing it would load torch
 
 FOLDER = "watch"
 EVENTS = "events.jsonl"
-STATE = "swift_grpo_ext_watch_rank_{rank}.json"
 GAINS = "gains.json"  # what of the trainer was on in a run, and what was not and why; in its output folder
 Damaged = list[str] | None
 
@@ -64,39 +61,6 @@ def read_events(output_dir: str | Path, kinds: Collection[str] = ()) -> list[dic
     if not path.is_file():
         return []
     return [event for event in read_jsonl(path, damaged=[]) if not kinds or event.get("kind") in kinds]
-
-
-def write_state(checkpoint: Path, rank: int, state: Mapping[str, object]) -> None:
-    """Keep a rank's state in a checkpoint; a disk that is full costs a warning, not the run."""
-    try:
-        text = json.dumps(state, default=_encoded, skipkeys=True)
-        write_whole(checkpoint / STATE.format(rank=rank), text.encode())
-    except OSError as error:
-        logger.warning(f"swift-grpo-ext [watch] a run resumed here starts its monitors fresh: {error}")
-
-
-def read_state(checkpoint: Path, rank: int) -> dict[str, Any] | None:
-    """The state of a rank; None if the checkpoint has none that can be read."""
-    path = checkpoint / STATE.format(rank=rank)
-    try:
-        state: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"), object_hook=_decoded)
-        return state
-    except FileNotFoundError:
-        pass
-    except ValueError:
-        logger.warning(f"swift-grpo-ext [watch] {path} is damaged: the monitors start fresh")
-    return None
-
-
-def _encoded(value: object) -> object:
-    """What JSON does not know: bytes (of images in memory) as base64, else nothing of it."""
-    if isinstance(value, bytes):
-        return {"__base64__": base64.b64encode(value).decode("ascii")}
-    return dict(value) if isinstance(value, Mapping) else None
-
-
-def _decoded(value: dict[str, Any]) -> object:
-    return base64.b64decode(value["__base64__"]) if "__base64__" in value else value
 
 
 def newest_version(output_dir: str | Path) -> Path:

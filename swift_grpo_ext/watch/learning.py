@@ -1,11 +1,9 @@
 """The learning monitor: keeps the facts of the last steps, and says when the verdict on them changes."""
 
 from collections import deque
-from collections.abc import Mapping
-from typing import Any
 
 from swift_grpo_ext.findings import Finding, Severity
-from swift_grpo_ext.watch.records import RunFacts, StepFacts, as_json, step_from_json
+from swift_grpo_ext.watch.records import RunFacts, StepFacts
 from swift_grpo_ext.watch.rules import findings
 
 _KEPT = 200
@@ -58,19 +56,3 @@ class LearningMonitor:
         found = self.errors
         self.findings = [*found, *before]
         return found
-
-    def state(self) -> dict[str, object]:
-        """What a checkpoint keeps, as JSON data."""
-        return {
-            "ever_moved": self._ever_moved,
-            "told": self._told,
-            "history": [as_json(step) for step in self._history],
-        }
-
-    def load_state(self, state: Mapping[str, Any]) -> None:
-        """Go on where `state` was taken: a fault that began before a restart keeps its count of steps."""
-        self._ever_moved = bool(state.get("ever_moved"))
-        self._told = {str(name): int(step) for name, step in (state.get("told") or {}).items()}
-        self._history.extend(step_from_json(step) for step in state.get("history", ()))
-        self.step = max((step.step for step in self._history), default=0)
-        self.findings = findings(self._history, self.run, self.patience)

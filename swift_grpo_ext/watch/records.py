@@ -1,15 +1,12 @@
 """What is known of a run, of an optimizer step, and of the completions that it was taken on."""
 
-import json
 import math
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import islice
-from typing import Any, Protocol
-
-from pydantic import TypeAdapter
+from typing import Protocol
 
 _SHOWN = 60
 _NOISE = 1e-3  # advantages below this are none where ms-swift itself finds the rewards of every group equal
@@ -224,18 +221,3 @@ def _path(image: object) -> str:
 def _short(value: object) -> str:
     text = " ".join(str(value).split())
     return repr(text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…")
-
-
-_STEP = TypeAdapter(StepFacts)
-
-
-def as_json(facts: StepFacts) -> dict[str, object]:
-    """A step as JSON data; figures that are not finite become None, halves of surrogate pairs "?"."""
-    text = json.dumps(asdict(facts), ensure_ascii=False).encode("utf-8", "replace")
-    data: dict[str, object] = json.loads(text, parse_constant=lambda _: None)
-    return data
-
-
-def step_from_json(data: Mapping[str, Any]) -> StepFacts:
-    """The step that `as_json` wrote; unknown names are passed over, missing ones take their defaults."""
-    return _STEP.validate_python(data)

@@ -17,7 +17,7 @@ from swift_grpo_ext.findings import Finding
 from swift_grpo_ext.settings import current_settings
 from swift_grpo_ext.watch.ending import EndRequest, save_last_step, wait_for
 from swift_grpo_ext.watch.guard import watches
-from swift_grpo_ext.watch.journal import Journal, read_state, write_state
+from swift_grpo_ext.watch.journal import Journal
 from swift_grpo_ext.watch.learning import LearningMonitor
 from swift_grpo_ext.watch.movement import Movement, Sampler, local_masters, local_parameters
 from swift_grpo_ext.watch.phases import Bill, Phases
@@ -58,7 +58,6 @@ class Watch(TrainerCallback):
         self.rollout = RolloutFacts()
         self.engine = EngineRecord()
         self.holders: Callable[[], Mapping[str, int]] = dict  # bytes of what may hold much memory, by name
-        self.resumed_from = ""
         self._learning_rate: float | None = None
         self._stopped_dead = False
         self.exit_status = 0  # of the process, where it was asked to end before its last step
@@ -100,7 +99,6 @@ class Watch(TrainerCallback):
                 where="--freeze_llm, --freeze_vit, --freeze_aligner, --freeze_parameters_ratio",
                 fix="leave one of them trainable, or use --tuner_type lora",
             )
-        self._resume()
         self._watch_for_stalls()
         self._end_request.listen()
 
@@ -110,11 +108,6 @@ class Watch(TrainerCallback):
         self._weights = Sampler(lambda: local_parameters(trainer.model))
         self._masters = Sampler(lambda: local_masters(trainer.optimizer))
         self.monitor = LearningMonitor(run_facts(trainer, max_steps), self._settings.dead_after)
-
-    @watches("resumed monitors")
-    def _resume(self) -> None:
-        if self.resumed_from:
-            self.load(Path(self.resumed_from))
 
     @watches("watchdog")
     def _watch_for_stalls(self) -> None:
@@ -128,13 +121,6 @@ class Watch(TrainerCallback):
     ) -> None:
         """An optimizer step begins: its learning rate is the one that the scheduler has set by now."""
         self._learning_rate = max(float(group["lr"]) for group in self._trainer.optimizer.param_groups)
-
-    @watches("saved monitors")
-    def on_save(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: object
-    ) -> None:
-        """A checkpoint has been written."""
-        self.save(Path(self._trainer.args.output_dir) / f"checkpoint-{state.global_step}")
 
     def end_step(self, step: int, grad_norm: float | None, skipped: bool) -> bool:
         """The optimizer has stepped; the ranks add up what they counted. True if the run is to end now."""
@@ -210,7 +196,7 @@ class Watch(TrainerCallback):
         """The run hangs and is to end: save what can be saved. Runs in the watchdog's thread."""
         try:
             if self._trainer.args.should_save:
-                done = save_last_step(self._trainer, self.phases, self.save)
+                done = save_last_step(self._trainer, self.phases)
                 print(f"swift-grpo-ext [stall] the run ends: {done}", file=sys.stderr, flush=True)
                 self.journal.add("aborted", step=int(self._trainer.state.global_step), text=done)
                 self.journal.write(self._saved.touch)
@@ -229,26 +215,6 @@ class Watch(TrainerCallback):
             logger.warning(f"swift-grpo-ext [{finding.rule}] at step {step}: {finding.what}")
             facts = {"id": finding.rule, "level": finding.severity.value, "text": finding.what}
             self.journal.add("verdict", step=step, **facts)
-
-    def save(self, checkpoint: Path) -> None:
-        """Keep in a checkpoint what a resumed run goes on with. Every rank calls it for itself."""
-        if checkpoint.is_dir():
-            state = {
-                "monitor": self.monitor.state() if self._first and self.monitor else {},
-                "longest": self.phases.longest,
-            }
-            write_state(checkpoint, self.journal.rank, state)
-
-    def load(self, checkpoint: Path) -> None:
-        """Go on where `save` left off; a checkpoint of a run that was not watched is a fresh start."""
-        state = read_state(checkpoint, self.journal.rank)
-        if state is None:
-            return
-        if self.monitor:
-            self.monitor.load_state(state["monitor"])
-        self.phases.longest.update(state["longest"])
-        if self._first:
-            self.journal.add("resumed", checkpoint=str(checkpoint), step=int(self._trainer.state.global_step))
 
     @watches("events")
     def failed(self, error: BaseException) -> None:

@@ -6,7 +6,6 @@ import pytest
 
 from swift_grpo_ext import testing
 from swift_grpo_ext.plugin_files import plugin_file
-from swift_grpo_ext.testing import newest_version
 from tests.forked import run_ranks
 from tests.trainer.runs import REWARD
 
@@ -59,17 +58,3 @@ def test_no_rank_stops_alone(part, steps, tiny_qwen, digits, tmp_path, monkeypat
     off = "held-out rewards turned off, training is not affected: rank 1: ValueError: injected"
     assert (off in said) == bool(part)
     assert ("saving and stopping at step 1: fallen" in said) == (not part)
-
-
-@SLOW
-@pytest.mark.two_ranks
-def test_a_rank_without_a_state_goes_on_with_the_others(tiny_qwen, digits, tmp_path):
-    """Its file is damaged, or the run goes on with more ranks, or with a folder of its own."""
-    saved = {"save_strategy": "steps", "save_steps": 2}
-    train(tiny_qwen, digits, tmp_path / "first", {}, **saved)
-    checkpoint = newest_version(tmp_path / "first") / "checkpoint-2"
-    (checkpoint / "swift_grpo_ext_watch_rank_1.json").unlink()
-    more = {**saved, "max_steps": 5, "resume_from_checkpoint": checkpoint}
-    steps, _ = train(tiny_qwen, digits, tmp_path / "second", {}, **more)
-    assert len(steps) == 3
-    assert all("watch/moved" in step for step in steps)

@@ -31,13 +31,13 @@ def stuck_in(phase):
 
 
 def save(trainer, phases, seconds=20.0):
-    return save_last_step(trainer, phases, lambda folder: (folder / "also").touch(), seconds)
+    return save_last_step(trainer, phases, seconds)
 
 
 def test_a_whole_checkpoint_or_none(tmp_path):
     assert save(Trainer(tmp_path), stuck_in("reward")) == f"step 3 is saved in {tmp_path / 'checkpoint-3'}"
     names = {path.name for path in (tmp_path / "checkpoint-3").iterdir()}
-    assert names == {"also", "trainer_state.json"}
+    assert names == {"trainer_state.json"}
     assert save(Trainer(tmp_path), stuck_in("reward")) == "step 3 was saved before"
 
 

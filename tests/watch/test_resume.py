@@ -1,11 +1,10 @@
-"""A run that goes on from a checkpoint sees the data that it would have seen, and its monitors go on too."""
+"""A run that goes on from a checkpoint sees the data that it would have seen."""
 
 import pytest
 
 from swift_grpo_ext import testing
 from swift_grpo_ext.plugin_files import plugin_file
 from swift_grpo_ext.trainer.engine import check
-from swift_grpo_ext.watch.journal import read_events
 
 FIGURES = ("reward", "grad_norm", "loss", "watch/entropy", "learning_rate")
 
@@ -48,8 +47,6 @@ def check_goes_on(whole, resumed):
         for figure in FIGURES:
             assert row.get(figure) == pytest.approx(before[step].get(figure), abs=1e-4), (step, figure)
         assert prompts(resumed)[step] == prompts(whole)[step]
-    (event,) = read_events(testing.newest_version(resumed), ["resumed"])
-    assert event["step"] == 2
 
 
 @pytest.fixture
@@ -83,14 +80,3 @@ def test_a_run_killed_in_the_middle_of_a_step_goes_on(whole, tiny_qwen, digits, 
         "rlhf", arguments(tiny_qwen, digits, tmp_path / "resumed", resume_from_checkpoint=checkpoint)
     )
     check_goes_on(whole, tmp_path / "resumed")
-
-
-def test_a_damaged_state_of_the_monitors_ends_no_run(whole, tiny_qwen, digits, tmp_path):
-    checkpoint = testing.newest_version(whole) / "checkpoint-2"
-    (state,) = checkpoint.glob("swift_grpo_ext_watch_rank_*")
-    state.write_text(state.read_text()[:20])  # the machine went down while it was written
-    testing.run_in_process(
-        "rlhf", arguments(tiny_qwen, digits, tmp_path / "resumed", resume_from_checkpoint=checkpoint)
-    )
-    assert set(steps(tmp_path / "resumed")) == {3, 4, 5}
-    assert read_events(testing.newest_version(tmp_path / "resumed"), ["resumed"]) == []

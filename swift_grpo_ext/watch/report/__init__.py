@@ -112,12 +112,18 @@ def rendered(
         title=title or ("GRPO run" if len(runs) == 1 else f"{len(runs)} GRPO runs"),
         version=__version__,
         runs=[
-            {**vars(run), "name": name, "verdict": verdict, "figures": figures(run), "bill": bill(run)}
+            {
+                **vars(run),
+                "resumed_from": run.resumed_from,
+                "name": name,
+                "verdict": verdict,
+                "figures": figures(run),
+                "bill": bill(run),
+            }
             for name, verdict, run in zip(names, verdicts, runs, strict=True)
         ],
         extra_figures=extra_figures,
         sections=sections,
-        resumed=any(run.breaks for run in runs),
         timed=any(bill(run) for run in runs),
         engines=engines,
         arguments=_arguments(runs),

@@ -13,7 +13,7 @@ function curve(chart) {
   const colours = lines.map((line, i) => runColour(data.runs.length > 1 && !chart.stacked ? line.run : i));
   const scale = scaleOf(chart, lines);
   const svg = h("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", "aria-label": chart.title });
-  svg.append(...axes(chart, scale), ...resumes(chart, scale));
+  svg.append(...axes(chart, scale));
   // From the top down, so that lower layers of a stack stay visible.
   const order = lines.map((_, i) => i);
   if (chart.stacked) order.reverse();
@@ -65,16 +65,6 @@ function axes(chart, scale) {
   for (const step of ticks(scale.first, scale.last, 5).filter(Number.isInteger))
     nodes.push(h("text", { x: scale.x(step), y: HEIGHT - 6, "text-anchor": "middle" }, figure(step)));
   return nodes;
-}
-
-// Where a run of the chart was resumed: a dashed line between the steps.
-function resumes(chart, scale) {
-  const runs = [...new Set(chart.lines.map(line => line.run))];
-  const inside = step => step >= scale.first && step < scale.last;
-  return runs.flatMap(run => data.breaks[run].filter(inside)).map(step => {
-    const x = scale.x(step + 0.5);
-    return h("line.resumed", { x1: x, x2: x, y1: TOP, y2: HEIGHT - BOTTOM }, h("title", {}, `resumed after step ${step}`));
-  });
 }
 
 function ticks(low, high, about) {

@@ -4,7 +4,6 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import chain
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
@@ -64,8 +63,7 @@ class EngineFigures:
 
 def engine_figures(run: Run) -> EngineFigures | None:
     """What the engine check of a run compared, over all of its steps; None if it never did."""
-    notes = chain.from_iterable(read_events(folder, ("note",)) for folder in run.folders)
-    turns = [turn for note in notes for turn in _turns(note)]
+    turns = [turn for note in read_events(run.folder, ("note",)) for turn in _turns(note)]
     if not turns:
         return None
     worst = sorted(turns, key=lambda turn: turn.mean, reverse=True)[:WORST]

@@ -221,8 +221,7 @@ def page_data(runs: Sequence[Run], names: Sequence[str], completions: int) -> st
         vars(chart) | {"lines": [vars(thinned(line)) for line in chart.lines], "flat": chart.is_flat}
         for chart in charts(runs)
     ]
-    breaks = [run.breaks for run in runs]
-    data = {"runs": names, "breaks": breaks, "charts": drawn, "prompts": list(prompts), "groups": groups}
+    data = {"runs": names, "charts": drawn, "prompts": list(prompts), "groups": groups}
     shown = {name: _shown(value) for name, value in data.items()} | {"images": list(map(data_uri, images))}
     text = json.dumps(shown, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     return text.translate(_HARMLESS)

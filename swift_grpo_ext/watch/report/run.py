@@ -4,13 +4,13 @@ import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import groupby, pairwise
+from itertools import groupby
 from operator import attrgetter, itemgetter
 from pathlib import Path
 from typing import Any, TypeVar
 
 from swift_grpo_ext.errors import OutputFolderError
-from swift_grpo_ext.watch.held_out import Evaluation, HeldOutHistory, read_evaluations
+from swift_grpo_ext.watch.held_out import Evaluation, read_evaluations
 from swift_grpo_ext.watch.journal import GAINS, newest_version, read_completions, read_logging
 
 # Columns of completions.jsonl that are no reward.
@@ -50,9 +50,9 @@ class Group:
 
 @dataclass(frozen=True)
 class Run:
-    """A run as it lies in its version folder, finished or not, with the folders that it was resumed from."""
+    """A run as it lies in its version folder, finished or not."""
 
-    folder: Path  # the newest of them
+    folder: Path
     records: tuple[dict[str, Any], ...]  # logged training steps; ``record["step"]`` is the optimizer step
     groups: tuple[Group, ...]  # logged in training; empty if the run did not log completions
     arguments: dict[str, Any] = field(default_factory=dict)  # ms-swift's, if args.json can be read
@@ -60,13 +60,12 @@ class Run:
     evaluated: int = 0  # completions logged in evaluation
     gains: tuple[str, ...] = ()  # lines of gains.json: what was on, and what was not and why
     held_out: tuple[Evaluation, ...] = ()  # evaluations on held-out rows, in order
-    earlier: tuple[Path, ...] = ()  # folders of the parts before, the oldest first
-    breaks: tuple[int, ...] = ()  # steps after which it was resumed
 
     @property
-    def folders(self) -> tuple[Path, ...]:
-        """Where its parts lie, the oldest first."""
-        return (*self.earlier, self.folder)
+    def resumed_from(self) -> Path | None:
+        """The checkpoint that it goes on from; None for a fresh start."""
+        checkpoint = self.arguments.get("resume_from_checkpoint")
+        return Path(checkpoint) if isinstance(checkpoint, str) and checkpoint else None
 
     def series(self, name: str) -> Series:
         """The logged figure of that name; empty if it was never logged."""
@@ -84,32 +83,18 @@ class Run:
 
 
 def read_run(output_dir: str | Path) -> Run:
-    """The newest GRPO run in an output folder, from its first step on, also where it was resumed.
+    """The newest GRPO run in an output folder; of one that was resumed, the part since then.
 
     Raises:
         OutputFolderError: There is no run, it is not a GRPO run, or it has not logged a step yet.
     """
-    part = _read_part(newest_version(output_dir))
-    parts = [part]
-    breaks: list[int] = []
-    while (source := _resumed_from(parts[-1])) and source[0] not in [part.folder for part in parts]:
-        breaks.append(source[1])
-        parts.append(_read_part(source[0]))
-    run = parts.pop()
-    while parts:
-        run = _joined(run, breaks.pop(), parts.pop())
-    if not run.records:
+    folder = newest_version(output_dir)
+    damaged: list[str] = []
+    steps = _since_resumed(_training_steps(read_logging(folder, damaged)), itemgetter("step"))
+    if not steps:
         what = "no GRPO step has been logged"
         fix = "wait for the first step of the run"
-        raise OutputFolderError(what, where=str(run.folder), fix=fix)
-    return run
-
-
-def _read_part(folder: Path) -> Run:
-    """What lies in one version folder."""
-    damaged: list[str] = []
-    logged = list(_training_steps(read_logging(folder, damaged)))
-    steps = _since_resumed(logged, itemgetter("step"))
+        raise OutputFolderError(what, where=str(folder), fix=fix)
     records = tuple({record["step"]: record for record in steps}.values())
     arguments = _object(folder / "args.json")
     size = whole(arguments.get("num_generations")) or 8
@@ -118,7 +103,6 @@ def _read_part(folder: Path) -> Run:
     groups = _since_resumed(read_groups(sampled, size), attrgetter("step"))
     if _trains_again(arguments):
         groups = _each_rollout_once(groups)
-    numbers = [whole(record["step"]) for record in logged]
     return Run(
         folder,
         records,
@@ -128,36 +112,6 @@ def _read_part(folder: Path) -> Run:
         evaluated=len(rows) - len(sampled),
         gains=read_gains(folder),
         held_out=tuple(read_evaluations(folder)),
-        breaks=tuple(after - 1 for before, after in pairwise(numbers) if after < before),
-    )
-
-
-def _resumed_from(run: Run) -> tuple[Path, int] | None:
-    """The version folder that a run goes on from, and after which step; None for a fresh start."""
-    checkpoint = Path(str(run.arguments.get("resume_from_checkpoint") or ""))
-    number = checkpoint.name.partition("checkpoint-")[2]
-    if not number.isdigit() or run.arguments.get("resume_only_model"):  # which counts its steps anew
-        return None
-    moved = run.folder.parent / checkpoint.parent.name
-    places = (place for place in (checkpoint.parent, moved) if (place / "logging.jsonl").is_file())
-    folder = next(places, None)
-    return None if folder is None else (folder, int(number))
-
-
-def _joined(before: Run, step: int, after: Run) -> Run:
-    """Two parts as one: of the first all up to the step at which the second begins."""
-    history = HeldOutHistory()
-    for evaluation in (*(one for one in before.held_out if one.step <= step), *after.held_out):
-        history.add(evaluation)
-    return replace(
-        after,
-        records=(*(record for record in before.records if record["step"] <= step), *after.records),
-        groups=(*(group for group in before.groups if group.step <= step), *after.groups),
-        damaged=before.damaged + after.damaged,
-        evaluated=before.evaluated + after.evaluated,
-        held_out=tuple(history.evaluations),
-        earlier=before.folders,
-        breaks=(*(one for one in before.breaks if one < step), step, *after.breaks),
     )
 
 

@@ -4,7 +4,6 @@ import math
 import statistics
 from collections.abc import Iterable
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -80,7 +79,6 @@ def judge(run: Run) -> Verdict:
     problems = (text for rule, text in _signal_problems(run) if rule not in findings)
     reasons = (
         *_of_held_out(run, history),
-        *_resumes(run),
         *findings.values(),
         *problems,
         *_what_counts(run),
@@ -158,7 +156,8 @@ def _of_held_out(run: Run, history: HeldOutHistory) -> Iterable[str]:
 
 def _checkpoint(run: Run, step: int) -> Path | None:
     """The folder of a step's checkpoint, if it is still there."""
-    places = (folder / f"checkpoint-{step}" for folder in reversed(run.folders))
+    resumed = [run.resumed_from.parent] if run.resumed_from else []
+    places = (folder / f"checkpoint-{step}" for folder in (run.folder, *resumed))
     return next((place for place in places if place.is_dir()), None)
 
 
@@ -166,19 +165,11 @@ def _findings_of_monitors(run: Run) -> dict[str, str]:
     """What the monitors said while the run went on, by rule, the newest words; not what has a section."""
     newest = {}
     kinds = ("verdict", "numerics", "stall", "failed", "note")
-    for event in chain.from_iterable(read_events(folder, kinds) for folder in run.folders):
+    for event in read_events(run.folder, kinds):
         name = str(event.get("id", event["kind"]))
         step = f" at step {event['step']}" if "step" in event else ""
         newest[name] = f"Monitor [{name}]{step}: {event.get('text', '')}"
     return {name: text for name, text in newest.items() if name not in _SECTIONS}
-
-
-def _resumes(run: Run) -> Iterable[str]:
-    """Where the run was interrupted."""
-    if run.breaks:
-        steps = ", ".join(map(str, run.breaks))
-        folders = f", in {', '.join(folder.name for folder in run.folders)}" if run.earlier else ""
-        yield f"Resumed after step {steps}{folders}; steps that were done again are shown once."
 
 
 def _signal_problems(run: Run) -> Iterable[tuple[str, str]]:

@@ -152,55 +152,13 @@ def resumed_run(folder, before, after, step):
     return newest
 
 
-def test_a_resumed_run_is_one_run(tmp_path):
+def test_a_resumed_run_links_the_part_before(tmp_path):
     newest = resumed_run(tmp_path, [0.1] * 8, [0.5] * 4, step=6)
     run = read_run(tmp_path)
-    assert run.series("reward") == {**dict.fromkeys(range(1, 7), 0.1), **dict.fromkeys(range(7, 11), 0.5)}
-    assert [group.step for group in run.groups] == [1, 2, 3, 4, 5, 6, 7]
-    assert (run.folder, run.earlier, run.breaks) == (newest, (tmp_path / "v0-1",), (6,))
-    assert "Resumed after step 6, in v0-1, v1-2" in " ".join(judge(run).reasons)
-
-
-def test_a_resumed_run_that_was_moved_is_one_run(tmp_path):
-    resumed_run(tmp_path / "here", [0.1] * 8, [0.5] * 4, step=6)
-    (tmp_path / "here").rename(tmp_path / "there")
-    assert read_run(tmp_path / "there").breaks == (6,)
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        {"resume_only_model": True},  # counts its steps anew
-        {"resume_from_checkpoint": "/nowhere/v0/checkpoint-6"},
-        {"resume_from_checkpoint": "checkpoint-x"},
-        {"resume_from_checkpoint": 7},
-    ],
-)
-def test_a_run_that_is_not_resumed_stands_alone(tmp_path, arguments):
-    newest = resumed_run(tmp_path, [0.1] * 8, [0.5] * 4, step=6)
-    given = json.loads((newest / "args.json").read_text())
-    (newest / "args.json").write_text(json.dumps(given | arguments))
-    run = read_run(tmp_path)
+    assert run.folder == newest
     assert list(run.series("reward")) == [7, 8, 9, 10]
-    assert run.breaks == ()
-
-
-def test_a_run_that_names_itself_is_read_once(tmp_path):
-    newest = resumed_run(tmp_path, [0.1] * 8, [0.5] * 4, step=6)
-    arguments = json.dumps({"resume_from_checkpoint": str(newest / "checkpoint-8")})
-    (newest / "args.json").write_text(arguments)
-    assert list(read_run(tmp_path).series("reward")) == [7, 8, 9, 10]
-
-
-def test_a_run_resumed_in_its_own_folder_has_a_break(tmp_path):
-    folder = write_run(tmp_path / "run", [0.1] * 8)
-    again = write_run(tmp_path / "again", [0.5] * 10)
-    lines = (again / "logging.jsonl").read_text().splitlines(keepends=True)[6:]
-    with open(folder / "logging.jsonl", "a") as file:
-        file.write("".join(lines))
-    run = read_run(folder)
-    assert run.breaks == (6,)
-    assert run.series("reward")[7] == 0.5
+    page = write_report(tmp_path).html.read_text(encoding="utf-8")
+    assert 'Resumed from checkpoint-6 of <a href="../v0-1/report.html">v0-1</a>' in page
 
 
 def test_rewards_have_the_names_that_were_typed(tmp_path):
