@@ -96,7 +96,11 @@ class MegatronGRPOTrainer(HostGRPOTrainer):
     # Training.
 
     def train(self, train_dataset: Any, val_dataset: Any) -> None:
-        """Train; an exception on one rank ends all."""
+        """Train; an exception on one rank ends all.
+
+        Raises:
+            SystemExit: The run was asked to end, or nothing was scored: docs/parts/callbacks.md.
+        """
         self.train_dataset = train_dataset
         self.eval_dataset = val_dataset
         with self._ending_together():
@@ -106,6 +110,7 @@ class MegatronGRPOTrainer(HostGRPOTrainer):
             with self.watching.watching():
                 super().train(train_dataset, val_dataset)
             self.held_out.end()
+        self.watching.leave()
 
     def setup_training(self, *args: Any, **kwargs: Any) -> Any:
         """Model, optimizer and data are made ready."""

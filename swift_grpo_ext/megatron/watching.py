@@ -42,7 +42,6 @@ class Watching(Monitors):
             RefusedError: Nothing is trained, on no stage of a pipeline.
         """
         if self.watch:
-            self.watch.holders = self._holders
             trains = any(each.requires_grad for each in self._host.model.parameters())
             self.watch.begin(self._host.state, bool(agreed_max(int(trains), self._host.accelerator.device)))
 

@@ -124,7 +124,7 @@ class GRPOTrainer(HostGRPOTrainer):
 
         Raises:
             CheckpointError: The run is to go on from half a checkpoint.
-            SystemExit: It was asked to end, or could not save: docs/parts/callbacks.md.
+            SystemExit: It was asked to end, could not save, or nothing was scored: docs/parts/callbacks.md.
         """
         if not self.args.resume_only_model:
             require_whole(resume_from_checkpoint)
@@ -138,8 +138,7 @@ class GRPOTrainer(HostGRPOTrainer):
             with suppress(NothingTrained):  # its exit status is set
                 result = super().train(resume_from_checkpoint, *args, **kwargs)
                 self.held_out.end()
-        if self.monitors.watch and (status := self.monitors.watch.exit_status):
-            raise SystemExit(status)
+        self.monitors.leave()
         return result
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: nn.Module | None = None) -> None:

@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from typing import Any
@@ -12,8 +12,8 @@ from jaxtyping import Bool
 from torch import Tensor
 from transformers import TrainerCallback, TrainingArguments
 
-from swift_grpo_ext.models.template import VisionTemplate
 from swift_grpo_ext.ms_swift.shared import GRPOBatch, callbacks_map
+from swift_grpo_ext.rewards.catalogue import PREFIX
 from swift_grpo_ext.settings import disabled
 from swift_grpo_ext.swap import swapped
 from swift_grpo_ext.trainer.host import Host, tower_modules
@@ -58,16 +58,9 @@ class Monitors:
         assert self.watch
         host = self._host
         self.tracer.begin(self.watch.journal)
-        self.watch.holders = self._holders
         for module in tower_modules(host, host.model):
             module.register_forward_pre_hook(lambda *_: self._enter("vision"))
             module.register_forward_hook(lambda *_: self._leave("vision"), always_call=True)
-
-    def _holders(self) -> dict[str, int]:
-        """Bytes of main memory of what this package keeps."""
-        template = self._host.template
-        held = template.images.store.counts.held_bytes if isinstance(template, VisionTemplate) else 0
-        return {"prepared images": held}
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
@@ -132,6 +125,15 @@ class Monitors:
             self.watch.end()
         finally:
             self._report()
+
+    def leave(self) -> None:
+        """The run is over.
+
+        Raises:
+            SystemExit: It ended before its time, or learned nothing because nothing was scored.
+        """
+        if self.watch and (status := self.watch.exit_status):
+            raise SystemExit(status)
 
     @watches("report")
     def _report(self) -> None:
@@ -200,7 +202,7 @@ class Monitors:
     def _add_work(self, work: Counter[str]) -> None:
         if self.watch:
             self.watch.phases.rest_in("between")
-            self.watch.bill.work.update(work)
+            self.watch.billing.work.update(work)
 
     @watches("figures of the rollout", reads_device=True)
     def _rollout_facts(self, samples: Sequence[VisionSample]) -> records.RolloutFacts:
@@ -221,10 +223,7 @@ class Monitors:
         advantages = list(host._logs["advantages"])[-len(scores) :]
         return records.RolloutFacts(
             groups=len(completions) // size if size else 0,
-            rewards=tuple(
-                records.reward_facts(name, column, round(figures.get(f"rewards/{name}/infinite", 0)))
-                for name, column in zip(host.reward_func_names, scores.T.tolist(), strict=False)
-            ),
+            rewards=tuple(self._reward_facts(scores, size, figures)),
             reward_std=figures.get("reward_std"),
             advantaged=records.advantaged_share(advantages, figures),
             zero_variance=figures.get("frac_reward_zero_std"),
@@ -232,3 +231,23 @@ class Monitors:
             clipped=figures.get("completions/clipped_ratio"),
             empty=records.empty_share(completions),
         )
+
+    def _reward_facts(
+        self, scores: Rewards, size: int, figures: Mapping[str, float]
+    ) -> Iterator[records.RewardFacts]:
+        """Facts of each reward, under the name that was typed, over the completions that it is for."""
+        scoring = self._host.scoring
+        typed = {logged: name for name, logged in scoring.logged_names.items() if name}
+        for name, column in zip(self._host.reward_func_names, scores.T.tolist(), strict=False):
+            called = typed.get(name, name)
+            infinite = round(figures.get(f"rewards/{name}/infinite", 0))
+            counts = getattr(scoring, "counts", {}).get(name)
+            if counts is None or not called.startswith(PREFIX):
+                column = records.meant_scores(column, size)
+            facts = records.reward_facts(called, column, infinite)
+            if counts is not None and counts.applies:
+                scored = max(facts.scored, counts.scored / counts.applies)
+                facts = replace(facts, scored=scored, unread=counts.unread / counts.applies)
+            elif counts is not None:  # no completion of this batch is of its tasks
+                facts = replace(facts, scored=1.0)
+            yield facts

@@ -1,104 +1,311 @@
-"""Why parameters stand still or completions have no advantage: the first cause that fits, in words."""
+"""Why nothing is learned, or less than could be: nine causes over the last steps; the first is the verdict.
+
+Loss, KL and movement by themselves prove little (weight decay moves parameters without any gradient). So a
+run is dead when no completion was scored, no parameter moved, no update was made, no completion had an
+advantage, or engine and trainer are two models; all else is a warning.
+"""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import takewhile
+from statistics import fmean
 
-from swift_grpo_ext.defects import DEFECTS
+from swift_grpo_ext.watch import records
 from swift_grpo_ext.watch.records import RewardFacts, RunFacts, StepFacts
 
-Window = Sequence[StepFacts]
+Steps = Sequence[StepFacts]
+Holds = Callable[[StepFacts], bool]
+Words = Callable[[Steps, RunFacts], str]
 
+FEW_GROUPS = 8  # so many groups without an advantage may be chance: small batches must wait for more steps
+_MOST = 0.9  # share of completions or groups from which a fault counts as that of the run
+_HALF = 0.5
+_RECENT = 20  # steps in which dropped updates are counted
 _NOISE = 1e-6  # deviations of a reward below this are noise, where ms-swift finds it equal in every group
 
 
-def why_still(window: Window, run: RunFacts) -> str:
-    """Why no parameter moved in these steps."""
-    last = window[-1]
+@dataclass(frozen=True)
+class Cause:
+    """What keeps a run from learning."""
+
+    id: str  # short and stable: events, docs and tests refer to it
+    text: str
+    dead: bool = False  # nothing can be learned as it is
+    steps: int = 0  # for so many in a row
+
+
+@dataclass(frozen=True)
+class _Rule:
+    id: str
+    holds: Holds
+    words: Words  # of the last steps that it holds for; empty if it is not the cause after all
+    after: int  # times the patience
+    dead: bool
+
+
+_RULES: list[_Rule] = []  # the dead ones first
+
+
+def first_cause(history: Steps, run: RunFacts, patience: int) -> Cause | None:
+    """The first of the causes that has lasted long enough; None if nothing is wrong.
+
+    Args:
+        history: The steps so far, in order.
+        run: What does not change.
+        patience: Steps in a row that most causes must last; some take a multiple, some a single step.
+    """
+    for rule in _RULES:
+        last = list(takewhile(rule.holds, reversed(history)))[::-1]
+        if len(last) >= max(1, rule.after * patience) and (text := rule.words(last, run)):
+            return Cause(rule.id, text, rule.dead, len(last))
+    return None
+
+
+def _cause(id: str, holds: Holds, after: int = 1, dead: bool = False) -> Callable[[Words], Words]:
+    def add(words: Words) -> Words:
+        _RULES.append(_Rule(id, holds, words, after, dead))
+        return words
+
+    return add
+
+
+def _is_still(step: StepFacts) -> bool:
+    if step.moved is None:
+        return step.grad_norm == 0
+    return step.moved == 0 and not step.master_moved
+
+
+def _has_no_advantage(step: StepFacts) -> bool:
+    return step.rollout.advantaged == 0
+
+
+@_cause("nothing-scored", lambda step: not step.rollout.is_scored, dead=True)
+def _unscored_at_all(steps: Steps, _run: RunFacts) -> str:
+    last = steps[-1].rollout
+    names = ", ".join(reward.name for reward in last.rewards)
+    reasons = [reward.reason for reward in last.rewards if reward.reason]
+    why = reasons[0] if reasons else "it returned None, or failed, for each"
+    text = f"no completion was scored for {_number(steps)} (reward {names} gave no number for any: {why})"
+    return _joined(text, last.example)
+
+
+@_cause("parameters-still", _is_still, dead=True)
+def _still(steps: Steps, run: RunFacts) -> str:
+    if _has_no_advantage(steps[-1]) and not _many_groups(steps):
+        return ""
+    if steps[-1].moved is None:
+        return f"the gradient was 0 for {_number(steps)}"
+    return f"parameters did not move for {_number(steps)}: {_why_still(steps, run)}"
+
+
+@_cause("all-skipped", lambda step: step.skipped, dead=True)
+def _all_skipped(steps: Steps, run: RunFacts) -> str:
+    return f"every update was dropped for {_number(steps)}: {_why_skipped(steps, run)}"
+
+
+@_cause("no-advantage", _has_no_advantage, dead=True)
+def _no_advantage(steps: Steps, run: RunFacts) -> str:
+    if not _many_groups(steps):
+        return ""
+    movers = "KL, weight decay and momentum" if run.beta else "weight decay and momentum"
+    reason = _why_no_advantage(steps, run)
+    return f"no completion had an advantage for {_number(steps)}, only {movers} move the parameters: {reason}"
+
+
+def _apart(steps: Steps, _run: RunFacts) -> str:
+    return steps[-1].engine.text
+
+
+def _has_fault(rule: str) -> Holds:
+    return lambda step: step.engine.rule == rule
+
+
+for _fault in (records.PROMPT, records.WEIGHTS, records.POSITIONS, records.PIXELS, records.SAMPLING):
+    _cause(_fault, _has_fault(_fault), after=0, dead=True)(_apart)
+_cause(records.NUMERICS, _has_fault(records.NUMERICS), after=0)(_apart)
+
+
+@_cause("cut-off", lambda step: (step.rollout.clipped or 0) >= _MOST)
+def _cut_off(steps: Steps, _run: RunFacts) -> str:
+    share = fmean(step.rollout.clipped or 0 for step in steps)
+    which = "all completions" if share == 1 else f"{_percent(share)} of the completions"
+    return (
+        f"{which} are cut off at the length limit: raise --max_completion_length, or the model never ends "
+        "its answer"
+    )
+
+
+@_cause("unread", lambda step: (step.rollout.empty or 0) >= _HALF or _most_unread(step).unread >= _HALF)
+def _unread(steps: Steps, _run: RunFacts) -> str:
+    last = steps[-1]
+    if (last.rollout.empty or 0) >= _HALF:
+        return f"{_percent(last.rollout.empty or 0)} of the completions are empty"
+    reward = _most_unread(last)
+    example = f", such as {reward.reason}" if reward.reason else ""
+    return (
+        f"unread: {_percent(reward.unread)} of the completions hold no answer that reward {reward.name} reads"
+        f"{example}: ask for its form in the prompt or by --system (docs: Where an answer stands)"
+    )
+
+
+@_cause("unscored", lambda step: any(r.scored <= _MOST or r.infinite for r in step.rollout.rewards))
+def _unscored(steps: Steps, _run: RunFacts) -> str:
+    reward = min(steps[-1].rollout.rewards, key=lambda reward: reward.scored)
+    if reward.infinite:
+        return (
+            f"reward {reward.name} gave {reward.infinite} of the completions an infinite value; they count "
+            "as not scored; clamp its output"
+        )
+    why = (
+        reward.reason or "None or NaN means that it could not: look for a missing column or an answer format"
+    )
+    return (
+        f"reward {reward.name} scored only {_percent(reward.scored)} of the completions that it is for; the "
+        f"others take no part in the update. {why}"
+    )
+
+
+@_cause("some-skipped", lambda step: True, after=3)
+def _some_skipped(steps: Steps, run: RunFacts) -> str:
+    """A fifth of the last updates or more."""
+    recent = steps[-_RECENT:]
+    dropped = [step for step in recent if step.skipped]
+    if len(dropped) < math.ceil(len(recent) / 5):
+        return ""
+    why = _why_skipped(dropped, run)
+    return f"{len(dropped)} of the last {len(recent)} updates were dropped: {why}"
+
+
+@_cause("few-varying-groups", lambda step: _same_share(step) >= _MOST, after=3)
+def _few_varying(steps: Steps, run: RunFacts) -> str:
+    share = _percent(fmean(map(_same_share, steps)))
+    if all((step.rollout.identical or 0) >= _MOST for step in steps):
+        return f"in {share} of the groups {_identical_completions(run)}"
+    return (
+        f"in {share} of the groups every completion got the same reward, so they teach nothing: prompts are "
+        "too easy or too hard, or the reward is too coarse (see --dynamic_sample)"
+    )
+
+
+# Last: it says only how slowly a run learns.
+@_cause("coarse-weights", lambda step: bool(step.learning_rate) and 0 < (step.moved or 0) < 1 - _MOST)
+def _coarse(steps: Steps, run: RunFacts) -> str:
+    if not run.coarse_weights:
+        return ""
+    moved = _percent(fmean(step.moved or 0 for step in steps))
+    return (
+        f"only {moved} of the parameters move per step: {run.precision} weights are updated without float32 "
+        f"copies, and at learning rate {steps[-1].learning_rate:g} most updates are smaller than half a "
+        "representable step; use DeepSpeed (it keeps float32 copies), --torch_dtype float32, or LoRA"
+    )
+
+
+def _why_still(steps: Steps, run: RunFacts) -> str:
+    last = steps[-1]
+    warmup = (
+        f"the learning rate was 0 (step {last.step} of {run.max_steps}); with any warmup the first step runs "
+        "at 0: more steps, or --warmup_ratio 0"
+    )
+    coarse = (
+        f"at learning rate {_figure(last.learning_rate)} every update is smaller than half a representable "
+        f"step of {run.precision}, and no float32 copies are kept: use DeepSpeed, --torch_dtype float32, or "
+        "LoRA"
+    )
+    no_token = (
+        "no completion token is left in the loss: every completion is cut off, empty or unscored (see "
+        "--overlong_filter and --max_completion_length)"
+    )
+    no_gradient = (
+        "advantages differ but the gradient is 0: the trained modules do not take part in the forward"
+    )
     if run.learning_rate == 0:
         return "the learning rate is 0: give another --learning_rate"
-    if all(step.learning_rate == 0 for step in window):
-        return (
-            f"the learning rate was 0 (step {last.step} of {run.max_steps}); with any warmup the first step "
-            "runs at 0: more steps, or --warmup_ratio 0"
-        )
-    if all(step.skipped for step in window):
-        return why_skipped(window, run)
-    if all(step.rollout.advantaged == 0 for step in window):
-        return why_no_advantage(window, run)
-    if all(step.tokens == 0 for step in window):
-        return (
-            "no completion token is left in the loss: every completion is cut off, empty or unscored (see "
-            "--overlong_filter and --max_completion_length)"
-        )
-    if all(step.grad_norm == 0 for step in window):
-        return "advantages differ but the gradient is 0: the trained modules do not take part in the forward"
-    if run.coarse_weights:
-        return (
-            f"at learning rate {last.learning_rate:g} every update is smaller than half a representable step "
-            f"of {run.precision}, and no float32 copies are kept: use DeepSpeed, --torch_dtype float32, or "
-            "LoRA"
-        )
+    if all(step.learning_rate == 0 for step in steps):
+        return warmup
+    if all(step.skipped for step in steps):
+        return _why_skipped(steps, run)
+    if all(map(_has_no_advantage, steps)):
+        return _why_no_advantage(steps, run)
+    if all(step.tokens == 0 for step in steps):
+        return no_token
+    if all(step.grad_norm == 0 for step in steps):
+        return no_gradient
+    return coarse if run.coarse_weights else _dropped_by_the_optimizer(last)
+
+
+def _dropped_by_the_optimizer(last: StepFacts) -> str:
     return (
         f"grad_norm is {_figure(last.grad_norm)} and the learning rate {_figure(last.learning_rate)}, so the "
         "optimizer does not hold these parameters, or it drops its update"
     )
 
 
-def why_skipped(window: Window, run: RunFacts) -> str:
-    """Why updates were dropped."""
-    last = window[-1]
+def _why_skipped(steps: Steps, run: RunFacts) -> str:
+    last = steps[-1]
+    infinite = next((reward.name for reward in last.rollout.rewards if reward.infinite), "")
     if run.temperature == 0:
         return "logits are divided by a temperature of 0: --temperature 1, or 0.1 for nearly greedy sampling"
-    for reward in last.rollout.rewards:
-        if reward.infinite:
-            return f"grad_norm is not finite, and reward {reward.name} returned an infinite value"
+    if infinite:
+        return f"grad_norm is not finite, and reward {infinite} returned an infinite value"
     if last.grad_norm is None or math.isfinite(last.grad_norm):
         return "the optimizer or its loss scaler skipped the step"
     return "grad_norm is not finite, and ms-swift drops such updates silently"
 
 
-def why_no_advantage(window: Window, run: RunFacts) -> str:
-    """Why every advantage is 0."""
-    last = window[-1].rollout
+def _why_no_advantage(steps: Steps, run: RunFacts) -> str:
+    last = steps[-1].rollout
     if run.num_generations == 1:
         return "a group of one completion has nothing to be compared with (--num_generations 1)"
-    if last.rewards and all(reward.scored == 0 for reward in last.rewards):
-        names = ", ".join(reward.name for reward in last.rewards)
-        return _joined(f"no completion was scored (reward {names} gave no number for any)", last.example)
-    if all(step.rollout.identical == 1 for step in window):
-        return f"in every group {identical_completions(run)}"
+    if all(step.rollout.identical == 1 for step in steps):
+        return f"in every group {_identical_completions(run)}"
     noise = f" but for noise of {last.reward_std:.1g}" if 0 < (last.reward_std or 0) < _NOISE else ""
     constant = _joined(*map(_constant, last.rewards))
     differ = "" if constant else ", although rewards differ between groups"
-    return _joined(f"every reward in every group is equal{noise}{differ}", constant, last.example)
+    equal = f"every reward in every group is equal{noise}{differ}"
+    deeper = [
+        rule.words(steps, run)
+        for rule in _RULES
+        if rule.id in ("cut-off", "unread") and all(map(rule.holds, steps))
+    ]
+    return _joined(equal, *deeper[:1], constant, last.example)
 
 
-def identical_completions(run: RunFacts) -> str:
-    """In words: the completions of a group are the same, and what may cause it."""
+def _identical_completions(run: RunFacts) -> str:
     return (
         f"all completions are the same text (temperature {run.temperature:g}): raise --temperature, --top_p "
         "or --top_k, or the policy has collapsed"
     )
 
 
-def loses_micro_batches(run: RunFacts) -> bool:
-    """ZeRO-2 with the optimizer on the CPU, and so many micro-batches that DeepSpeed drops some (B1)."""
-    return (
-        run.zero_stage == 2
-        and run.offload_optimizer
-        and run.accumulation > 2
-        and DEFECTS["B1"].harms({"deepspeed": run.deepspeed or None}, run.healed)
-    )
+def _constant(reward: RewardFacts) -> str:
+    if reward.commonest is None or reward.commonest_share < _MOST:
+        return ""
+    return f"reward {reward.name} returned {reward.commonest:g} for {_percent(reward.commonest_share)}"
+
+
+def _most_unread(step: StepFacts) -> RewardFacts:
+    return max(step.rollout.rewards, key=lambda reward: reward.unread, default=RewardFacts("", 0))
+
+
+def _same_share(step: StepFacts) -> float:
+    return max(step.rollout.zero_variance or 0, step.rollout.identical or 0)
+
+
+def _many_groups(steps: Steps) -> bool:
+    return sum(step.rollout.groups for step in steps) >= FEW_GROUPS
 
 
 def _joined(*parts: str) -> str:
     return "; ".join(filter(None, parts))
 
 
-def _constant(reward: RewardFacts) -> str:
-    if reward.commonest is None or reward.commonest_share < 0.9:
-        return ""
-    return f"reward {reward.name} returned {reward.commonest:g} for {100 * reward.commonest_share:.3g} %"
+def _number(steps: Steps) -> str:
+    return f"{len(steps)} step{'s' if len(steps) > 1 else ''}"
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.3g} %"
 
 
 def _figure(value: float | None) -> str:

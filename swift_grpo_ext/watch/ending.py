@@ -5,6 +5,7 @@ import os
 import re
 import shutil
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -18,6 +19,11 @@ import psutil
 from swift_grpo_ext.watch.phases import Phases
 from swift_grpo_ext.watch.watched import Watched
 
+# The command dies of Ctrl-C with 22 lines of traceback, after this process. A minute is waited for both.
+_WHEN_BOTH_HAVE_ENDED = """
+for _ in $(seq 600); do kill -0 "$1" || kill -0 "$2" || break; sleep 0.1; done 2> /dev/null
+printf '%s\n' "$0" >&2
+"""
 SECONDS = 120.0  # that it may take; a thread that does not come to its end is left behind
 _HALF_DONE = ("optimizer", "save")
 
@@ -54,6 +60,14 @@ class EndRequest:
         if self._wakeup >= 0:
             os.close(signal.set_wakeup_fd(-1))  # which ends the thread that reads the other end
             self._wakeup = -1
+
+    def say_last(self, text: str) -> None:
+        """Print below all that this process and the command above it will still say."""
+        if not self._above:
+            print(text, file=sys.stderr, flush=True)
+            return
+        ends = map(str, (os.getpid(), self._above[-1].pid))
+        subprocess.Popen(["sh", "-c", _WHEN_BOTH_HAVE_ENDED, text, *ends], start_new_session=True)
 
     def look_at_launcher(self) -> None:
         """End if the command has ended, or ``torchrun`` between: neither tells its child. For any thread."""

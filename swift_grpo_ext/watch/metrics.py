@@ -7,6 +7,8 @@ MOST = 15
 
 # What a phase counts as; those that are not named count as the rest.
 _PHASES = {
+    "data": "prepare",
+    "prepare": "prepare",
     "rollout": "rollout",
     "encode": "rollout",
     "weight_sync": "rollout",

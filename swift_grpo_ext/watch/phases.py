@@ -1,4 +1,4 @@
-"""What a rank is doing now, where its time went, and the bill: one line of that every so many steps."""
+"""Phases of a run, where its time went, and the bill: a line for people, all of it for the report."""
 
 import time
 from collections import Counter, defaultdict
@@ -12,7 +12,7 @@ import torch
 # What a rank does, in the order of a step: what to call it, and what makes it shorter.
 PHASES = {
     "data": ("data", "--dataloader_num_workers"),
-    "prepare": ("preparation of rows and images", "MAX_PIXELS, or --dataloader_num_workers"),
+    "prepare": ("preparing rows", "MAX_PIXELS, or --dataloader_num_workers"),
     "weight_sync": ("weight sync", "--move_model_batches, or LoRA with --vllm_enable_lora true"),
     "encode": ("encoding for the engine", "MAX_PIXELS, or more CPU cores for it"),
     "rollout": ("rollout", "vLLM (--use_vllm true), a shorter --max_completion_length"),
@@ -34,13 +34,11 @@ PHASES = {
     "start": ("start", ""),
     "between": ("between steps", ""),
 }
-# steps that the first bill is of, and those after it
-FIRST = 5
-EVERY = 50
 # Counted work: what was done, and as ``stock NAME`` what ms-swift alone would do.
 SAVED = {"tokens": "tokens forwarded", "images": "images encoded", "passes": "passes"}
+FIRST = 5  # steps that the first bill is of
+EVERY = 50  # and each of those after it
 _WORTH_A_WORD = 0.3
-_SHOWN = 0.005
 
 
 class Now(NamedTuple):
@@ -132,7 +130,26 @@ class Phases:
         self.longest[phase] = max(self.longest.get(phase, 0.0), passed)
 
 
-class Bill:
+class Bill(NamedTuple):
+    """Where the time of some steps of one rank went."""
+
+    steps: int
+    seconds: Mapping[str, float]  # of each phase, over all of them
+    work: Mapping[str, float]  # what was done, and what ms-swift alone would do: see `SAVED`
+
+    def __str__(self) -> str:
+        """The two longest phases, what was saved, and what makes the longest shorter."""
+        total = sum(self.seconds.values())
+        longest = Counter(self.seconds).most_common(2) if total else []
+        parts = [f"{PHASES[name][0]} {_percent(spent / total)}" for name, spent in longest]
+        text = f"{total / self.steps:.3g} s a step: {', '.join(parts)}{_saved(self.work)}"
+        if not longest or longest[0][1] < _WORTH_A_WORD * total:
+            return text
+        called, advice = PHASES[longest[0][0]]
+        return f"{text} ({called}: {advice})" if advice else text
+
+
+class Billing:
     """Adds up the steps of one rank, and the `SAVED` work done in them."""
 
     def __init__(self) -> None:
@@ -140,40 +157,21 @@ class Bill:
         self.work: Counter[str] = Counter()
         self._steps = 0
         self._of = FIRST
-        self._resident: float | None = None
 
-    def add(self, seconds: Mapping[str, float], resident: float | None = None) -> str:
-        """Take in a step's seconds of each phase, and GiB in memory; the line, if one is due, else ""."""
-        self._resident = resident
+    def add(self, seconds: Mapping[str, float]) -> Bill | None:
+        """Take in a step's seconds of each phase; the bill if one is due."""
         self._seconds.update({name: spent for name, spent in seconds.items() if name != "start"})
         self._steps += 1
-        return self.close() if self._steps >= self._of else ""
+        return self.close() if self._steps >= self._of else None
 
-    def close(self) -> str:
-        """The line of the steps since the last one; nothing of none."""
-        text = line(self._seconds, self.work, self._steps) if self._steps else ""
-        if text and self._resident is not None:
-            text += f"; {self._resident:.1f} GiB in main memory"
+    def close(self) -> Bill | None:
+        """The bill of the steps since the last one; None without a step."""
+        bill = Bill(self._steps, self._seconds, self.work) if self._steps else None
         self._seconds = Counter()
         self.work = Counter()
         self._steps = 0
         self._of = EVERY
-        return text
-
-
-def line(seconds: Mapping[str, float], work: Mapping[str, float], steps: int) -> str:
-    """The bill of so many steps, at least 1: seconds of each phase and work, over all of them."""
-    total = sum(seconds.values())
-    shares = Counter({name: value / total for name, value in seconds.items() if name in PHASES and total})
-    shown = {name: share for name, share in shares.most_common() if share >= _SHOWN}
-    parts = [f"{PHASES[name][0]} {_percent(share)}" for name, share in shown.items()]
-    rest = 1 - sum(shown.values())
-    if rest >= _SHOWN:
-        parts.append(f"rest {_percent(rest)}")
-    text = f"{total / steps:.3g} s a step: {', '.join(parts)}{_saved(work)}"
-    longest = next(iter(shown), "")
-    called, advice = PHASES.get(longest, ("", ""))
-    return f"{text} ({called}: {advice})" if advice and shown[longest] >= _WORTH_A_WORD else text
+        return bill
 
 
 def _saved(work: Mapping[str, float]) -> str:

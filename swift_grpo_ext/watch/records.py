@@ -20,11 +20,13 @@ _UNKNOWN = 0.05
 class RewardFacts:
     """One reward function over one generation batch of all ranks."""
 
-    name: str
-    scored: float  # share of completions that it scored, 0 to 1
+    name: str  # as it was asked for
+    scored: float  # share of the completions that it is for which it scored, 0 to 1
     commonest: float | None = None  # the value that scored completions got most often, to six places
     commonest_share: float = 0.0
     infinite: int = 0  # completions for which it gave an infinity
+    unread: float = 0.0  # share of the completions that it is for in which it read no answer
+    reason: str = ""  # the commonest one for no score, or for an answer that was not read
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,11 @@ class RolloutFacts:
     clipped: float | None = None  # share of completions that ran into the length limit
     empty: float | None = None  # share of completions without a visible character
     example: str = ""  # for messages: a row, what was predicted and what was expected
+
+    @property
+    def is_scored(self) -> bool:
+        """Some reward scored some completion, as far as is known."""
+        return not self.rewards or any(reward.scored for reward in self.rewards)
 
 
 # What may be wrong between rollout engine and trainer: rules of the monitors.
@@ -78,8 +85,7 @@ class StepFacts:
     master_moved: float | None = None  # share of the optimizer's float32 copies; None where there are none
     tokens: int | None = None  # completion tokens in the loss, all ranks
     entropy: float | None = None  # nats per token at the sampling temperature
-    resident: float | None = None  # GiB of the first rank that are in memory; None if nobody can tell
-    holder: str = ""  # what holds most of it, of what is known: a name and its GiB
+    resident: float | None = None  # GiB of the first rank that are in memory
     rollout: RolloutFacts = RolloutFacts()  # what the step was taken on
     engine: EngineRecord = EngineRecord()  # the last check of the engine that made it
 
@@ -108,12 +114,32 @@ class RunFacts:
 
 
 def reward_facts(name: str, scores: Sequence[float | None], infinite: int = 0) -> RewardFacts:
-    """Facts of one function's scores of a batch; None, NaN and infinities count as not scored."""
-    valid = [score for score in scores if score is not None and math.isfinite(score)]
+    """Facts of one function's scores of the completions that it is for.
+
+    None, NaN and infinities count as not scored; one that is for no completion left none unscored.
+    """
+    valid = [score for score in scores if score is not None and _is_score(score)]
     if not valid:
-        return RewardFacts(name, scored=0.0, infinite=infinite)
+        return RewardFacts(name, scored=0.0 if scores else 1.0, infinite=infinite)
     value, count = Counter(round(score, 6) + 0.0 for score in valid).most_common(1)[0]
     return RewardFacts(name, len(valid) / len(scores), value, count / len(valid), infinite)
+
+
+def meant_scores(scores: Sequence[float | None], group_size: int) -> Sequence[float | None]:
+    """Scores without groups that a user's own reward left out whole, if it scored others.
+
+    None means "not scored": for every completion of a prompt it says that the reward is not for this row.
+    """
+    if group_size < 2:
+        return scores
+    starts = range(0, len(scores), group_size)
+    groups = [scores[start : start + group_size] for start in starts]
+    scored = [group for group in groups if any(map(_is_score, group))]
+    return [score for group in scored or groups for score in group]
+
+
+def _is_score(score: float | None) -> bool:
+    return score is not None and math.isfinite(score)
 
 
 def identical_share(completions: Sequence[str], group_size: int) -> float | None:

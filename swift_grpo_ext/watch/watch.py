@@ -1,8 +1,7 @@
-"""What watches one rank of a run: collects, agrees with the other ranks once per step, judges, tells."""
+"""The monitors of one rank: they collect, agree with the other ranks once a step, judge and tell."""
 
 import os
 import sys
-from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -13,18 +12,23 @@ from swift.utils import get_logger
 from transformers import TrainerControl, TrainerState, TrainingArguments
 
 from swift_grpo_ext.errors import DeadRunError, RefusedError
-from swift_grpo_ext.findings import Finding
 from swift_grpo_ext.settings import current_settings
+from swift_grpo_ext.watch.causes import Cause
 from swift_grpo_ext.watch.ending import EndRequest, save_last_step, wait_for
 from swift_grpo_ext.watch.guard import watches
 from swift_grpo_ext.watch.journal import Journal
 from swift_grpo_ext.watch.learning import LearningMonitor
+from swift_grpo_ext.watch.memory import MemoryGrowth
 from swift_grpo_ext.watch.movement import Movement, Sampler, local_masters, local_parameters
-from swift_grpo_ext.watch.phases import Bill, Phases
+from swift_grpo_ext.watch.phases import Bill, Billing, Phases
 from swift_grpo_ext.watch.records import EngineRecord, RolloutFacts, StepFacts
 from swift_grpo_ext.watch.resume_command import how_to_resume
 from swift_grpo_ext.watch.stall import EXIT_CODE, Watchdog
-from swift_grpo_ext.watch.watched import Tally, Watched, add_scalars, run_facts
+from swift_grpo_ext.watch.watched import Tally, Watched, add_scalars, lost_micro_batches, run_facts
+
+PATIENCE = 3  # steps in a row that most faults must last before they are reported
+UNSCORED_STEPS = 20  # in which no completion is scored, after which the run ends
+NOTHING_SCORED = os.EX_DATAERR  # exit status of a run that learned nothing because nothing was scored
 
 logger = get_logger()
 
@@ -52,14 +56,16 @@ class Watch(TrainerCallback):
         # With Megatron the last rank, which has the loss, speaks.
         self._first = getattr(args, "speaks", args.process_index == 0)
         self.phases = Phases()
-        self.bill = Bill()
+        self.billing = Billing()
         self.journal = Journal(args.output_dir, args.process_index, self._first)
         self.tally = Tally()
         self.rollout = RolloutFacts()
         self.engine = EngineRecord()
-        self.holders: Callable[[], Mapping[str, int]] = dict  # bytes of what may hold much memory, by name
+        self._memory = MemoryGrowth()
         self._learning_rate: float | None = None
         self._stopped_dead = False
+        self._unscored_steps = 0  # in a row
+        self._ever_scored = False
         self.exit_status = 0  # of the process, where it was asked to end before its last step
         self._begun_at = 0  # steps that were taken before this run
         self._end_request = EndRequest()
@@ -107,7 +113,9 @@ class Watch(TrainerCallback):
         trainer = self._trainer
         self._weights = Sampler(lambda: local_parameters(trainer.model))
         self._masters = Sampler(lambda: local_masters(trainer.optimizer))
-        self.monitor = LearningMonitor(run_facts(trainer, max_steps), self._settings.dead_after)
+        facts = run_facts(trainer, max_steps)
+        self.monitor = LearningMonitor(facts, PATIENCE)
+        self.tell(lost_micro_batches(facts))
 
     @watches("watchdog")
     def _watch_for_stalls(self) -> None:
@@ -131,14 +139,17 @@ class Watch(TrainerCallback):
         total = replace(
             counted,
             skipped=float(skipped),
+            scored=float(self._first and self.rollout.is_scored),
             dead=float(bool(stops and self.monitor and self.monitor.should_stop)),
             asked_to_end=float(bool(self._end_request.reason)),
         ).over_ranks(self._trainer.args.device)
         self._judge(step, grad_norm, total)
+        self._ever_scored = self._ever_scored or total.scored > 0
+        self._unscored_steps = 0 if total.scored else self._unscored_steps + 1
         self._stopped_dead = self._stopped_dead or total.dead > 0
         if total.asked_to_end:
             self._stop(step)
-        return self._stopped_dead or total.asked_to_end > 0
+        return self._stopped_dead or total.asked_to_end > 0 or self._unscored_steps >= UNSCORED_STEPS
 
     def on_prediction_step(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: object
@@ -190,7 +201,15 @@ class Watch(TrainerCallback):
         seconds = self.phases.drain()
         add_scalars(self._trainer._metrics["train"], facts, seconds)
         self.tell(self.monitor.add(facts))
-        self.journal.note("bill", step, self.bill.add(seconds, facts.resident))
+        self.tell(self._memory.add(facts.resident))
+        self._charge(step, self.billing.add(seconds), last=False)
+
+    def _charge(self, step: int, bill: Bill | None, last: bool) -> None:
+        """Write a bill down for the report; the first and the last one are said, too."""
+        if bill and self._first:
+            self.journal.add("bill", step=step, **bill._asdict())
+            if last or step - self._begun_at == bill.steps:
+                logger.info(f"swift-grpo-ext [bill] {bill}")
 
     def _abort(self) -> None:
         """The run hangs and is to end: save what can be saved. Runs in the watchdog's thread."""
@@ -206,15 +225,13 @@ class Watch(TrainerCallback):
             sys.stderr.flush()
             os._exit(EXIT_CODE)  # whatever the threads do
 
-    def tell(self, findings: list[Finding]) -> None:
-        """Say what is wrong, once, and write it down."""
-        if not self._first or not self.monitor:
-            return
-        step = self.monitor.step
-        for finding in findings:
-            logger.warning(f"swift-grpo-ext [{finding.rule}] at step {step}: {finding.what}")
-            facts = {"id": finding.rule, "level": finding.severity.value, "text": finding.what}
-            self.journal.add("verdict", step=step, **facts)
+    def tell(self, cause: Cause | None) -> None:
+        """Say what is wrong, and write it down."""
+        if self._first and self.monitor and cause:
+            step = self.monitor.step
+            logger.warning(f"swift-grpo-ext [{cause.id}] at step {step}: {cause.text}")
+            level = "error" if cause.dead else "warning"
+            self.journal.add("verdict", step=step, id=cause.id, level=level, text=cause.text)
 
     @watches("events")
     def failed(self, error: BaseException) -> None:
@@ -229,7 +246,7 @@ class Watch(TrainerCallback):
         self._end_request.leave()
 
     def end(self) -> None:
-        """Training has ended without an error.
+        """Training has ended without an error; `exit_status` says how.
 
         Raises:
             DeadRunError: It was stopped because it could not learn.
@@ -239,13 +256,20 @@ class Watch(TrainerCallback):
         self._judge_at_end()
         if self.exit_status and self._trainer.args.should_save:
             self._say_how_to_resume()
+        cause = self.monitor.cause
+        step = self._trainer.state.global_step
         if self._stopped_dead:
-            shown = self.monitor.errors[:1] or self.monitor.findings
             raise DeadRunError(
-                "; ".join(finding.what for finding in shown) or "the run could not learn",
+                cause.text if cause else "the run could not learn",
                 where=f"stopped at step {self.monitor.step}",
                 fix="SWIFT_GRPO_EXT_ON_DEAD=warn lets such runs go on",
             )
+        never = step > self._begun_at and not self._ever_scored
+        if not self.exit_status and (never or self._unscored_steps >= UNSCORED_STEPS):
+            self.exit_status = NOTHING_SCORED
+            if self._first:
+                what = cause.text if cause else f"no completion was scored for {self._unscored_steps} steps"
+                print(f"swift-grpo-ext: the run ends at step {step}: {what}", file=sys.stderr, flush=True)
 
     @watches("how to resume")
     def _say_how_to_resume(self) -> None:
@@ -257,18 +281,18 @@ class Watch(TrainerCallback):
         command = how_to_resume(
             Path(args.output_dir) / f"checkpoint-{step}", weights_only=args.save_only_model
         )
-        print(f"swift-grpo-ext: the run ended after a saved step; to resume it:\n{command}", file=sys.stderr)
+        self._end_request.say_last(
+            f"swift-grpo-ext: the run ended after a saved step; to resume it:\n{command}"
+        )
 
     @watches("verdict")
     def _judge_at_end(self) -> None:
         assert self.monitor
         self.tell(self.monitor.at_end())
-        self.journal.note("bill", int(self._trainer.state.global_step), self.bill.close())
+        self._charge(int(self._trainer.state.global_step), self.billing.close(), last=True)
 
     def _facts(self, step: int, grad_norm: float | None, total: Tally) -> StepFacts:
         weights = Movement(total.elements, total.moved, total.log2_ulps)
-        resident = psutil.Process().memory_info().rss
-        name, held = max(self.holders().items(), key=lambda item: item[1], default=("", 0))
         return StepFacts(
             step=step,
             learning_rate=self._learning_rate,
@@ -279,8 +303,7 @@ class Watch(TrainerCallback):
             master_moved=Movement(total.masters, total.masters_moved).share,
             tokens=round(total.tokens),
             entropy=total.surprise / total.forwarded if total.forwarded else None,
-            resident=None if resident is None else resident / 2**30,
-            holder=f"{name}, {held / 2**30:.1f} GiB" if name else "",
+            resident=psutil.Process().memory_info().rss / 2**30,
             rollout=self.rollout,
             engine=self.engine,
         )

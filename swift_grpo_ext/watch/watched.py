@@ -10,8 +10,9 @@ import torch
 from accelerate.utils import gather
 from torch import nn
 
-from swift_grpo_ext.defects import PATCHED
+from swift_grpo_ext.defects import DEFECTS, PATCHED
 from swift_grpo_ext.versions import installed_version
+from swift_grpo_ext.watch.causes import Cause
 from swift_grpo_ext.watch.guard import Guard
 from swift_grpo_ext.watch.movement import keeps_masters, local_parameters
 from swift_grpo_ext.watch.records import RunFacts, StepFacts
@@ -66,12 +67,27 @@ def run_facts(trainer: Watched, max_steps: int) -> RunFacts:
     )
 
 
+def lost_micro_batches(run: RunFacts) -> Cause | None:
+    """ZeRO-2 with the optimizer on the CPU, and so many micro-batches that DeepSpeed drops some (B1)."""
+    defect = DEFECTS["B1"]
+    offloaded = run.zero_stage == 2 and run.offload_optimizer and run.accumulation > 2
+    if not offloaded or not defect.harms({"deepspeed": run.deepspeed or None}, run.healed):
+        return None
+    text = (
+        f"DeepSpeed {run.deepspeed} with ZeRO-2 and the optimizer on the CPU keeps the gradients of the "
+        f"first and the last micro-batch only, {run.accumulation - 2} of {run.accumulation} are thrown away "
+        f"({defect.reports[0]}): {defect.fix}"
+    )
+    return Cause("lost-micro-batches", text)
+
+
 @dataclass
 class Tally:
     """What one rank counts during one optimizer step; the ranks add these up."""
 
     asked_to_end: float = 0.0  # this rank was told to end the run
     dead: float = 0.0  # this rank's verdict asks to stop the run
+    scored: float = 0.0  # some completion of the rollout was scored
     skipped: float = 0.0  # the update was dropped
     elements: float = 0.0  # see `Movement`
     moved: float = 0.0

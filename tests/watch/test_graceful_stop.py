@@ -147,6 +147,9 @@ def test_ctrl_c_in_a_terminal_saves_and_ends(tiny_qwen, digits, tmp_path):
     assert os.waitstatus_to_exitcode(status) != 0
     check_saved(folder, "SIGINT")
     (stopped,) = read_events(folder, ["stopped"])
-    assert f"--resume_from_checkpoint {folder / stopped['checkpoint']}" in "".join(said)
+    until(lambda: listen() and "to resume it:" in "".join(said))
+    *_, last = "".join(said).strip().splitlines()
+    assert f"--resume_from_checkpoint {folder / stopped['checkpoint']}" in last
+    assert "swift rlhf " in last
     assert gone(training)
     os.close(terminal)

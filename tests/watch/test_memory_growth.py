@@ -1,23 +1,20 @@
-"""Memory that grows in each ten of sixty steps is told, with what holds most of it; noise and a start are not."""
+"""Memory that grows in each ten of sixty steps is told, once; noise and a start are not."""
 
 import random
 
 import pytest
 
-from swift_grpo_ext.watch.records import RunFacts, StepFacts
-from swift_grpo_ext.watch.rules import findings
+from swift_grpo_ext.watch.memory import MemoryGrowth
 
 
 def told(resident):
-    holder = "prepared images, 3.0 GiB"
-    steps = [StepFacts(step, resident=value, holder=holder) for step, value in enumerate(resident, 1)]
-    return [finding.what for finding in findings(steps, RunFacts(), 3) if finding.rule == "memory-grows"]
+    growth = MemoryGrowth()
+    return [cause.text for cause in map(growth.add, resident) if cause]
 
 
-def test_steady_growth_is_told_with_its_largest_holder():
+def test_steady_growth_is_told_once():
     (text,) = told([20 + 0.05 * step for step in range(80)])
-    assert "grew by 2.5 GiB to 23.9 GiB over 60 steps" in text
-    assert "prepared images, 3.0 GiB" in text
+    assert "grew by 2.5 GiB to 22.9 GiB over 60 steps" in text
 
 
 @pytest.mark.parametrize(

@@ -50,7 +50,7 @@ def check_goes_on(whole, resumed):
 
 
 @pytest.fixture
-def whole(tiny_qwen, digits, tmp_path, monkeypatch):
+def whole(tiny_qwen, digits, tmp_path):
     testing.run_in_process("rlhf", arguments(tiny_qwen, digits, tmp_path / "whole"))
     return tmp_path / "whole"
 

@@ -8,7 +8,9 @@ import pytest
 from swift_grpo_ext.errors import DeadRunError, RefusedError, RewardError
 from swift_grpo_ext.watch.report.run import read_run
 from swift_grpo_ext.watch.report.verdict import judge
+from swift_grpo_ext.watch.watch import NOTHING_SCORED
 from tests.trainer.runs import told
+from tests.watch.conftest import Run
 
 
 def test_a_healthy_run_gets_no_verdict(watched_run):
@@ -21,7 +23,7 @@ def test_b3_a_constant_reward_is_named_with_its_value_and_a_row(watched_run):
     run = watched_run("Constant", weight_decay=0)
     text = run.verdict("parameters-still")
     assert text.startswith("parameters did not move for 4 steps: every reward in every group is equal; ")
-    assert "reward Constant returned 0 for 100 %" in text
+    assert "reward test_Constant returned 0 for 100 %" in text
     assert "row " in text
     assert "gold '" in text
 
@@ -32,11 +34,19 @@ def test_b3_with_weight_decay_parameters_move_and_still_nothing_is_learned(watch
     assert "only weight decay and momentum move the parameters" in run.verdict("no-advantage")
 
 
-def test_b3_a_reward_that_scores_nothing_is_named(watched_run):
-    run = watched_run("Missing", weight_decay=0)
-    assert "no completion was scored (reward Missing gave no number for any)" in run.verdict(
-        "parameters-still"
-    )
+def test_b3_a_reward_that_scores_nothing_is_named(watched_run, capfd):
+    with pytest.raises(SystemExit) as ended:
+        watched_run("Missing", weight_decay=0)
+    assert ended.value.code == NOTHING_SCORED
+    said = capfd.readouterr().err
+    assert "the run ends at step 4: no completion was scored for 4 steps (reward test_Missing gave no" in said
+
+
+def test_a_run_in_which_nothing_scores_ends_after_20_steps(watched_run, capfd):
+    with pytest.raises(SystemExit) as ended:
+        watched_run("Missing", max_steps=30, max_completion_length=2)
+    assert ended.value.code == NOTHING_SCORED == 65
+    assert "the run ends at step 20: no completion was scored for 20 steps" in capfd.readouterr().err
 
 
 def test_b3_a_reward_that_differs_by_rounding_only(watched_run):
@@ -45,7 +55,7 @@ def test_b3_a_reward_that_differs_by_rounding_only(watched_run):
     assert all(step["watch/moved"] > 0.5 and step["watch/advantaged"] == 0 for step in run.steps)
     text = run.verdict("no-advantage")
     assert "every reward in every group is equal but for noise of " in text
-    assert "reward Noise returned 0 for 100 %" in text
+    assert "reward test_Noise returned 0 for 100 %" in text
 
 
 def test_a_learning_rate_of_0_is_not_blamed_on_a_warmup(watched_run):
@@ -87,7 +97,7 @@ def test_b2_the_same_in_float32_moves_everything(watched_run):
 
 def test_b4_an_infinite_reward_is_named_and_parameters_move(watched_run):
     run = watched_run("OneInfinite")
-    assert "reward OneInfinite gave 1 of the completions an infinite value" in run.verdict("infinite-rewards")
+    assert "reward test_OneInfinite gave 1 of the completions an infinite value" in run.verdict("unscored")
     assert all(step["watch/moved"] > 0 for step in run.steps)
 
 
@@ -109,7 +119,7 @@ def test_b6_loss_and_kl_are_the_same_in_a_dead_and_in_a_healthy_run(watched_run)
 
 def test_b7_a_reward_that_leaves_some_out(watched_run):
     run = watched_run("OneMissing")
-    assert "reward OneMissing scored only 75 % of the completions" in run.verdict("unscored")
+    assert "reward test_OneMissing scored only 75 % of the completions" in run.verdict("unscored")
 
 
 def test_b8_one_score_for_the_batch_is_refused(watched_run):
@@ -117,15 +127,16 @@ def test_b8_one_score_for_the_batch_is_refused(watched_run):
         watched_run("OfTheBatch")
 
 
-def test_b9_a_reward_that_always_raises(watched_run):
-    run = watched_run("Raises", weight_decay=0)
-    text = run.verdict("parameters-still")
-    assert "no completion was scored (reward Raises gave no number for any)" in text
+def test_b9_a_reward_that_always_raises(watched_run, tmp_path):
+    with pytest.raises(SystemExit):
+        watched_run("Raises", weight_decay=0)
+    run = Run(tmp_path)
+    assert "(reward test_Raises gave no number for any" in run.verdict("nothing-scored")
     assert run.steps[-1]["rewards/Raises/failures"] == 8
 
 
 def test_b11_a_reward_that_scores_nothing_is_named_at_once(watched_run):
-    with told() as messages:
+    with told() as messages, pytest.raises(SystemExit):
         watched_run("Missing", weight_decay=0)
     (line,) = [text for text in messages if "scored none of the" in text]
     assert "reward 'Missing' scored none of the 8 completions of step 1 (it returned None or NaN" in line
@@ -151,4 +162,4 @@ def test_b13_dropout_of_lora_is_off_and_the_ratio_is_1(watched_run):
 
 def test_a_dead_run_is_stopped_when_asked(watched_run):
     with pytest.raises(DeadRunError, match="every reward in every group is equal"):
-        watched_run("Constant", env={"ON_DEAD": "stop", "DEAD_AFTER": "4"}, weight_decay=0, max_steps=40)
+        watched_run("Constant", env={"ON_DEAD": "stop"}, weight_decay=0, max_steps=40)

@@ -12,9 +12,7 @@ from swift.utils import get_logger
 from swift_grpo_ext.errors import MissingExtraError, OutputFolderError
 from swift_grpo_ext.version import __version__
 from swift_grpo_ext.watch.report.bill import bill
-from swift_grpo_ext.watch.report.engine import engine_figures
-from swift_grpo_ext.watch.report.names import with_typed_names
-from swift_grpo_ext.watch.report.page_data import data_uri, page_data, thumbnail
+from swift_grpo_ext.watch.report.page_data import ENGINE, data_uri, page_data, thumbnail
 from swift_grpo_ext.watch.report.run import Run, read_run
 from swift_grpo_ext.watch.report.verdict import Figure, Verdict, figures, judge
 
@@ -22,6 +20,7 @@ __all__ = ["Figure", "Report", "Section", "Tile", "data_uri", "thumbnail", "writ
 
 COMPARISON = "grpo-comparison"  # folder of a comparison of several runs, where the command is called
 MOST_BYTES = 1 << 30  # of logged completions, that are read at the end of a run while the GPUs wait
+SOUND = 1.05  # mean of exp|d| above which importance sampling by the engine's log-probs is not sound
 COMPLETIONS = 5000  # completions of one run that a page shows unless more are asked for
 
 _FOLDER = Path(__file__).parent
@@ -82,7 +81,7 @@ def write_report(
         MissingExtraError: jinja2 is not installed.
     """
     folders = [output_dir] if isinstance(output_dir, (str, Path)) else output_dir
-    runs = [with_typed_names(read_run(folder)) for folder in folders]
+    runs = [read_run(folder) for folder in folders]
     verdicts = tuple(map(judge, runs))
     text = rendered(runs, verdicts, title, extra_figures, sections, completions)
     folder = Path(report_dir or (COMPARISON if len(runs) > 1 else runs[0].folder))
@@ -104,9 +103,6 @@ def rendered(
     """
     render = _renderer()
     names = run_names(runs)
-    engines = [
-        (name, engine) for name, run in zip(names, runs, strict=True) if (engine := engine_figures(run))
-    ]
     script = "\n".join((_FOLDER / name).read_text(encoding="utf-8") for name in _SCRIPTS)
     return render(
         title=title or ("GRPO run" if len(runs) == 1 else f"{len(runs)} GRPO runs"),
@@ -125,7 +121,7 @@ def rendered(
         extra_figures=extra_figures,
         sections=sections,
         timed=any(bill(run) for run in runs),
-        engines=engines,
+        engine=_engine(runs),
         arguments=_arguments(runs),
         total=sum(len(group.samples) for run in runs for group in run.groups),
         data=page_data(runs, names, completions),
@@ -187,9 +183,18 @@ def _arguments(runs: Sequence[Run]) -> list[tuple[str, list[str], bool]]:
     """Name, value in each run, and whether the runs differ in it."""
     rows = []
     for name in _ARGUMENTS.split():
-        given = [run.arguments.get(name) for run in runs]
-        lists = [one if isinstance(one, list) else [] if one is None else [one] for one in given]
+        typed = [run.arguments.get(name) for run in runs]
+        lists = [value if isinstance(value, list) else [] if value is None else [value] for value in typed]
         values = [", ".join(map(str, each)) for each in lists]
         if any(values):
             rows.append((name, values, len(set(values)) > 1))
     return rows
+
+
+def _engine(runs: Sequence[Run]) -> str:
+    """How far rollout engine and trainer are apart, in a sentence; empty where nobody compared them."""
+    ratios = [ratio for run in runs for ratio in run.finite(ENGINE).values()]
+    if not ratios:
+        return ""
+    agree = "agree" if max(ratios) <= SOUND else "differ"
+    return f"Rollout engine and trainer {agree}: mean of exp|d| of their log-probs at most {max(ratios):.4f}"

@@ -1,11 +1,13 @@
 """Where the time of a run went: the mean step, phase by phase, as bars."""
 
+from collections import Counter
 from dataclasses import dataclass
 
-from swift_grpo_ext.watch.metrics import REST
+from swift_grpo_ext.watch.journal import read_events
 from swift_grpo_ext.watch.phases import PHASES
 from swift_grpo_ext.watch.report.run import Run
 
+REST = "rest"
 LEAST = 0.005  # share below which a phase is part of the rest
 
 
@@ -25,15 +27,18 @@ class Bar:
 
 def bill(run: Run) -> list[Bar]:
     """The phases of the mean step, the longest first and the rest last; empty if none was timed."""
-    steps = len(run.records)
-    means = {
-        phase: sum(run.finite(f"seconds/{phase}").values()) / steps for phase in PHASES if phase != "start"
-    }
-    total = sum(means.values()) + sum(run.finite(f"seconds/{REST}").values()) / steps
-    if not total:
+    seconds = Counter[str]()
+    steps = 0
+    for event in read_events(run.folder, ("bill",)):
+        spent = event.get("seconds")
+        steps += event["steps"] if isinstance(event.get("steps"), int) else 0
+        seconds.update(
+            {name: spent[name] for name in PHASES if name in spent} if isinstance(spent, dict) else {}
+        )
+    total = seconds.total()
+    if not steps or total <= 0:
         return []
-    shown = {phase: seconds for phase, seconds in means.items() if seconds >= LEAST * total}
-    longest_first = sorted(shown, key=shown.__getitem__, reverse=True)
-    bars = [Bar(PHASES[phase][0], shown[phase], shown[phase] / total) for phase in longest_first]
-    rest = total - sum(shown.values())
-    return [*bars, Bar(REST, rest, rest / total)] if rest >= LEAST * total else bars
+    shown = [(name, value) for name, value in seconds.most_common() if value >= LEAST * total]
+    bars = [Bar(PHASES[name][0], value / steps, value / total) for name, value in shown]
+    rest = total - sum(value for _, value in shown)
+    return [*bars, Bar(REST, rest / steps, rest / total)] if rest >= LEAST * total else bars

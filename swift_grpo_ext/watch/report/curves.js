@@ -1,8 +1,9 @@
 const WIDTH = 400, HEIGHT = 190, LEFT = 46, RIGHT = 12, TOP = 8, BOTTOM = 24;
 
 function drawCurves() {
-  const flat = data.charts.filter(chart => chart.flat);
-  byId("curves").replaceChildren(...data.charts.filter(chart => !chart.flat).map(curve));
+  const flat = data.charts.filter(chart => chart.flat && chart.place === "curves");
+  for (const place of ["rewards", "curves", "engine"])
+    byId(place)?.replaceChildren(...data.charts.filter(chart => chart.place === place && !flat.includes(chart)).map(curve));
   byId("flat").replaceChildren(...flat.map(curve));
   byId("folded").hidden = !flat.length;
   byId("folded").firstElementChild.textContent = `${flat.length} that did not change: ${flat.map(chart => chart.title).join(", ")}`;

@@ -117,7 +117,7 @@ function card({ group, rows }) {
   const kind = !pictures.length ? ".textonly" : located ? ".located" : "";
   const body = h("div.body" + kind, {}, h("div.scroll", {}, table, prompt));
   if (pictures.length) body.prepend(h("div", {}, ...pictures));
-  return h("article.card", {}, head, body);
+  return h("article.card", {}, head, ...(group.question ? [h("p", {}, group.question)] : []), body);
 }
 
 // A long name in the head of a narrow column ends its lines at underscores.
@@ -126,11 +126,12 @@ function breakable(name) {
 }
 
 function tableRow(row, names, index, image) {
-  const words = row.text === "" ? h("div.quiet", {}, "(empty)") : h("div", {}, row.text);
+  const words = [row.text === "" ? h("div.quiet", {}, "(empty)") : h("div", {}, row.text)];
+  if (row.read.length) words.push(h("div.read", {}, row.read.join("\n")));
   const rewards = names.map(name => row.rewards[name] === null ? h("td.number.none", {}, "not scored") : h("td.number", {}, figure(row.rewards[name])));
   const sign = row.advantage > 0 ? ".up" : row.advantage < 0 ? ".down" : "";
   const advantage = row.advantage === null ? "–" : (row.advantage > 0 ? "+" : "") + row.advantage.toFixed(2).replace("-", "−");
-  const line = h("tr", {}, h("td.text", {}, words), h("td.number", {}, String(row.count)), ...rewards, h("td.number" + sign, {}, advantage));
+  const line = h("tr", {}, h("td.text", {}, ...words), h("td.number", {}, String(row.count)), ...rewards, h("td.number" + sign, {}, advantage));
   if (image && row.regions.length) {
     line.addEventListener("mouseenter", () => focus(image, index));
     line.addEventListener("mouseleave", () => focus(image, null));

@@ -9,8 +9,6 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from swift_grpo_ext.watch.held_out import TOTAL
-from swift_grpo_ext.watch.metrics import REST
-from swift_grpo_ext.watch.phases import PHASES
 from swift_grpo_ext.watch.report.run import Group, Run, Sample
 
 THUMBNAIL_SIDE = 320
@@ -43,6 +41,7 @@ class Chart:
     percent: bool = False  # the figures are shares of 1
     stacked: bool = False  # the lines lie on top of each other
     exact: bool = False  # set, not sampled: a running mean of them would show what never was
+    place: str = "curves"  # element of the page that it is drawn in
 
     @property
     def is_flat(self) -> bool:
@@ -50,6 +49,7 @@ class Chart:
         return all(max(line.values) == min(line.values) for line in self.lines)
 
 
+ENGINE = "watch/engine_ratio"
 _FIGURES = {
     "reward_std": Chart("standard deviation of the reward inside a group"),
     "frac_reward_zero_std": Chart("groups whose rewards are all equal", percent=True),
@@ -62,10 +62,7 @@ _FIGURES = {
     "clip_ratio/region_mean": Chart("tokens whose ratio was clipped", percent=True),
     "entropy/mean": Chart("entropy (nats a token)"),
     "watch/entropy": Chart("entropy at the sampled tokens (nats a token)"),
-    "watch/engine_ratio": Chart(
-        "rollout engine against trainer: mean of exp|d| of log-probs (1: equal; above 1.05 importance "
-        "sampling is not sound)"
-    ),
+    ENGINE: Chart("mean of exp|d|, d the difference of a token's log-probs", exact=True, place="engine"),
     "loss": Chart("loss"),
     "learning_rate": Chart("learning rate", exact=True),
     "step_time": Chart("step time (seconds)"),
@@ -82,12 +79,14 @@ def charts(runs: Sequence[Run]) -> list[Chart]:
     total = [*_lines(runs, "reward", "total" if len(runs) == 1 else "")]
     if len(runs) == 1 and len(means) > 1:
         total += [line for mean, name in means.items() for line in _lines(runs, mean, name)]
-    found = [Chart("held-out reward: mean and 95 % interval", tuple(_held_out(runs)))]
-    found.append(Chart("reward", tuple(total)))
+    drawn = [
+        Chart("held-out reward: mean and 95 % interval", tuple(_held_out(runs)), place="rewards"),
+        Chart("reward", tuple(total), place="rewards"),
+    ]
     for name, chart in (each | _FIGURES).items():
-        found.append(replace(chart, lines=tuple(_lines(runs, name, edges=edges.get(name, ())))))
-    found += [_phases(run, number, len(runs)) for number, run in enumerate(runs)]
-    return [chart for chart in found if chart.lines]
+        drawn.append(replace(chart, lines=tuple(_lines(runs, name, edges=edges.get(name, ())))))
+    drawn += [_phases(run, number, len(runs)) for number, run in enumerate(runs)]
+    return [chart for chart in drawn if chart.lines]
 
 
 def _held_out(runs: Sequence[Run]) -> Iterator[Line]:
@@ -122,10 +121,10 @@ def _lines(runs: Sequence[Run], name: str, label: str = "", edges: Sequence[str]
 def _phases(run: Run, number: int, of: int) -> Chart:
     """Where the time of each step went; a phase that a step did not have took no time."""
     steps = tuple(record["step"] for record in run.records)
-    phases = [phase for phase in (*PHASES, REST) if phase != "start"]
-    known = {phase.replace("_", " "): run.finite(f"seconds/{phase}") for phase in phases}
+    names = dict.fromkeys(name for record in run.records for name in record if name.startswith("seconds/"))
+    known = {name.removeprefix("seconds/"): run.finite(name) for name in names if name != "seconds/start"}
     lines = tuple(
-        Line(label, number, steps, tuple(spent.get(step, 0.0) for step in steps))
+        Line(label.replace("_", " "), number, steps, tuple(spent.get(step, 0.0) for step in steps))
         for label, spent in known.items()
         if any(spent.values())
     )
@@ -165,9 +164,9 @@ def distinct(samples: Sequence[Sample]) -> list[Sample]:
     """The different completions of a group, best advantage first."""
     merged: dict[tuple[object, ...], Sample] = {}
     for sample in samples:
-        key = (sample.text, *sample.rewards.items(), sample.advantage)
+        key = (sample.text, *sample.rewards.items(), sample.advantage, sample.read)
         merged[key] = replace(sample, count=merged[key].count + 1 if key in merged else 1)
-    return sorted(merged.values(), key=lambda one: (-(one.advantage or 0.0), -one.count))
+    return sorted(merged.values(), key=lambda sample: (-(sample.advantage or 0.0), -sample.count))
 
 
 @lru_cache(maxsize=512)
@@ -208,6 +207,7 @@ def page_data(runs: Sequence[Run], names: Sequence[str], completions: int) -> st
             "run": number,
             "step": group.step,
             "prompt": prompts.setdefault(group.prompt, len(prompts)),
+            "question": group.question,
             "solution": group.solution,
             "images": [_image(path, images) for path in group.images],
             "on": group.image_index,

@@ -14,12 +14,13 @@ from swift_grpo_ext.watch.held_out import Evaluation, read_evaluations
 from swift_grpo_ext.watch.journal import GAINS, newest_version, read_completions, read_logging
 
 # Columns of completions.jsonl that are no reward.
-_OF_PROMPT = {"step", "prompt", "solution", "images"}
+_OF_PROMPT = {"step", "prompt", "solution", "images", "question", "gold"}
 _OTHER_COLUMNS = _OF_PROMPT | {"completion", "advantages", "regions", "num_turns", "entropy", "split"}
 _MOST_REGIONS = 300
 
 T = TypeVar("T")
 Series = dict[int, float]  # one logged figure over the run, by optimizer step, in order
+Names = Mapping[str, str]  # of rewards as they were typed, by the names under which ms-swift logs them
 Region = dict[str, object]
 """``at``, a box (left, top, right, bottom) or a point (x, y) in fractions of the image, and its ``label``."""
 
@@ -32,6 +33,7 @@ class Sample:
     rewards: dict[str, float | None]
     advantage: float | None
     regions: tuple[Region, ...] = ()
+    read: tuple[str, ...] = ()  # what each reward took for the answer, or why it gave less than its best
     count: int = 1  # times that its group has it
 
 
@@ -44,6 +46,7 @@ class Group:
     solution: str  # the gold answer, "" if the dataset has none
     images: tuple[str, ...]  # paths, as far as the run logged them
     samples: tuple[Sample, ...]
+    question: str = ""  # the last one of the prompt
     gold: tuple[Region, ...] = ()
     image_index: int = 0  # which of the images regions lie on
 
@@ -76,14 +79,14 @@ class Run:
         return {step: value for step, value in self.series(name).items() if math.isfinite(value)}
 
     def reward_names(self) -> list[str]:
-        """Names of the reward functions, as ms-swift logs them."""
-        logged = (name for record in self.records for name in record)
-        means = (name for name in logged if name.startswith("rewards/") and name.endswith("/mean"))
-        return list(dict.fromkeys(name.split("/")[1] for name in means))
+        """Names of the reward functions."""
+        return _reward_names(self.records)
 
 
 def read_run(output_dir: str | Path) -> Run:
     """The newest GRPO run in an output folder; of one that was resumed, the part since then.
+
+    Rewards have the names of ``--reward_funcs``, where it is known which is which.
 
     Raises:
         OutputFolderError: There is no run, it is not a GRPO run, or it has not logged a step yet.
@@ -95,24 +98,45 @@ def read_run(output_dir: str | Path) -> Run:
         what = "no GRPO step has been logged"
         fix = "wait for the first step of the run"
         raise OutputFolderError(what, where=str(folder), fix=fix)
-    records = tuple({record["step"]: record for record in steps}.values())
     arguments = _object(folder / "args.json")
+    names = _typed_names(arguments, steps)
     size = whole(arguments.get("num_generations")) or 8
     rows = read_completions(folder, damaged) if (folder / "completions.jsonl").is_file() else []
     sampled = [row for row in rows if row.get("split") != "eval"]
-    groups = _since_resumed(read_groups(sampled, size), attrgetter("step"))
+    groups = _since_resumed(read_groups(sampled, size, names), attrgetter("step"))
     if _trains_again(arguments):
         groups = _each_rollout_once(groups)
+    evaluations = (replace(one, scores=_renamed(one.scores, names)) for one in read_evaluations(folder))
     return Run(
         folder,
-        records,
+        tuple({record["step"]: _renamed(record, names) for record in steps}.values()),
         tuple(groups),
         arguments,
         tuple(damaged),
         evaluated=len(rows) - len(sampled),
         gains=read_gains(folder),
-        held_out=tuple(read_evaluations(folder)),
+        held_out=tuple(evaluations),
     )
+
+
+def _reward_names(records: Iterable[Mapping[str, object]]) -> list[str]:
+    logged = (name for record in records for name in record)
+    means = (name for name in logged if name.startswith("rewards/") and name.endswith("/mean"))
+    return list(dict.fromkeys(name.split("/")[1] for name in means))
+
+
+def _typed_names(arguments: Mapping[str, object], records: Iterable[Mapping[str, object]]) -> Names:
+    """What was typed for each logged reward that is called otherwise; empty where that is not clear."""
+    typed = [name for name in _as(list, arguments.get("reward_funcs")) if isinstance(name, str)]
+    logged = _reward_names(records)
+    unknown = [name for name in logged if name not in typed]
+    left = [name for name in typed if name not in logged]
+    return dict(zip(unknown, left, strict=True)) if len(unknown) == len(left) else {}
+
+
+def _renamed(figures: Mapping[str, T], names: Names) -> dict[str, T]:
+    """Figures such as ``NAME`` and ``rewards/NAME/mean`` under the names that were typed."""
+    return {"/".join(names.get(part, part) for part in name.split("/")): figures[name] for name in figures}
 
 
 def _training_steps(records: Sequence[dict[str, object]]) -> Iterable[dict[str, object]]:
@@ -125,14 +149,14 @@ def _training_steps(records: Sequence[dict[str, object]]) -> Iterable[dict[str, 
         yield {**record, "step": whole(step)}
 
 
-def _since_resumed(found: Iterable[T], step: Callable[[T], int]) -> list[T]:
+def _since_resumed(logged: Iterable[T], step: Callable[[T], int]) -> list[T]:
     """What was logged, without the last steps that a run resumed in the same folder did again."""
     kept: list[T] = []
-    for one in found:
-        if kept and step(one) < step(kept[-1]):
-            while kept and step(kept[-1]) >= step(one):
+    for entry in logged:
+        if kept and step(entry) < step(kept[-1]):
+            while kept and step(kept[-1]) >= step(entry):
                 kept.pop()
-        kept.append(one)
+        kept.append(entry)
     return kept
 
 
@@ -158,10 +182,10 @@ def _each_rollout_once(groups: Iterable[Group]) -> list[Group]:
 def read_gains(folder: Path) -> tuple[str, ...]:
     """Lines of ``gains.json``, which the trainer writes."""
     rows = _as(dict, _object(folder / GAINS).get("gains"))
-    return tuple(_told(name, row) for name, row in rows.items() if isinstance(row, dict))
+    return tuple(_gain(name, row) for name, row in rows.items() if isinstance(row, dict))
 
 
-def _told(name: str, row: Mapping[str, object]) -> str:
+def _gain(name: str, row: Mapping[str, object]) -> str:
     why, fix = (f" {text}" if (text := row.get(key)) else "" for key in ("why", "fix"))
     return f"{name} {row.get('state')}" + (why and f":{why}") + (fix and f" (to change it:{fix})")
 
@@ -174,36 +198,45 @@ def _object(path: Path) -> dict[str, object]:
         return {}
 
 
-def read_groups(rows: Sequence[dict[str, object]], size: int) -> Iterable[Group]:
+def read_groups(rows: Sequence[dict[str, object]], size: int, names: Names) -> Iterable[Group]:
     """Rows of completions.jsonl as groups: ms-swift writes the ``size`` completions of a prompt in a row."""
     for _, same in groupby(rows, key=lambda row: [row.get(name) for name in _OF_PROMPT]):
         several = list(same)
-        yield from (_group(several[start : start + size]) for start in range(0, len(several), size))
+        yield from (_group(several[start : start + size], names) for start in range(0, len(several), size))
 
 
-def _group(rows: Sequence[dict[str, object]]) -> Group:
+def _group(rows: Sequence[dict[str, object]], names: Names) -> Group:
     first = rows[0]
     regions = _as(dict, first.get("regions"))
     return Group(
         step=whole(first.get("step")),
         prompt=_text(first.get("prompt")),
-        solution=_text(first.get("solution")),
+        solution=_text(first.get("gold")) or _text(first.get("solution")),
         images=tuple(image for image in _as(list, first.get("images")) if isinstance(image, str)),
-        samples=tuple(map(_sample, rows)),
+        samples=tuple(_sample(row, names) for row in rows),
+        question=_text(first.get("question")),
         gold=_regions(regions.get("gold")),
         image_index=whole(regions.get("image")),
     )
 
 
-def _sample(row: dict[str, object]) -> Sample:
+def _sample(row: dict[str, object], names: Names) -> Sample:
     figures = {name: value for name, value in row.items() if value is None or isinstance(value, (int, float))}
     advantage = figures.get("advantages")
+    rewards = {name: value for name, value in figures.items() if name not in _OTHER_COLUMNS}
+    read, reasons = (_renamed(_as(dict, row.get(column)), names) for column in ("read", "reason"))
     return Sample(
         text=_text(row.get("completion")),
-        rewards={name: value for name, value in figures.items() if name not in _OTHER_COLUMNS},
+        rewards=_renamed(rewards, names),
         advantage=None if advantage is None else float(advantage),
         regions=_regions(_as(dict, row.get("regions")).get("predicted")),
+        read=tuple(_in_words(name, read.get(name), reasons.get(name)) for name in {**read, **reasons}),
     )
+
+
+def _in_words(reward: str, read: object, reason: object) -> str:
+    parts = (f"read {_text(read)}" if read not in (None, "") else "", _text(reason))
+    return f"{reward}: {'; '.join(filter(None, parts))}"
 
 
 def _as(kind: type[T], value: object) -> T:
@@ -220,15 +253,15 @@ def whole(value: object) -> int:
 
 
 def _regions(value: object) -> tuple[Region, ...]:
-    found = [_as(dict, one) for one in _as(list, value)[:_MOST_REGIONS]]
-    places = (one for one in found if _is_place(one.get("at")))
+    regions = [_as(dict, entry) for entry in _as(list, value)[:_MOST_REGIONS]]
+    places = (region for region in regions if _is_place(region.get("at")))
     return tuple(
-        {"at": tuple(map(float, one["at"])), "label": _text(one.get("label"))[:80]} for one in places
+        {"at": tuple(map(float, place["at"])), "label": _text(place.get("label"))[:80]} for place in places
     )
 
 
 def _is_place(at: object) -> bool:
-    numbers = [one for one in _as(list, at) if isinstance(one, (int, float)) and math.isfinite(one)]
+    numbers = [part for part in _as(list, at) if isinstance(part, (int, float)) and math.isfinite(part)]
     return len(numbers) in (2, 4) and numbers == at
 
 

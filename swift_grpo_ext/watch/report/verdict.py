@@ -2,19 +2,24 @@
 
 import math
 import statistics
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
+from swift_grpo_ext.watch.causes import FEW_GROUPS, Cause, first_cause
 from swift_grpo_ext.watch.held_out import TOTAL, HeldOutHistory, metric_of
 from swift_grpo_ext.watch.journal import read_events
+from swift_grpo_ext.watch.records import RewardFacts, RolloutFacts, RunFacts, StepFacts
 from swift_grpo_ext.watch.report.run import Run, Series
 
 Level = Literal["good", "warn", "bad"]
 MIN_STEPS = 10
-# A rise of the mean reward counts when it exceeds so many standard errors.
-CLEAR = 3.0
+CLEAR = 3.0  # standard errors by which a mean reward must have moved
+# Of a group's standard deviation: a smaller rise may be clear over many steps, and is still none to speak of.
+LEAST_EFFECT = 0.05
+_PATIENCE = 3  # fewer steps may be chance, or the first one of a warmup, which has a learning rate of 0
+_AT_ITS_TOP = 0.95  # a reward that stands still there has nothing left to learn
 
 
 @dataclass(frozen=True)
@@ -36,15 +41,27 @@ class Verdict:
 
 
 class Trend(NamedTuple):
-    """Mean of the first and of the last fifth of a series, and the standard error of their difference."""
+    """Where a reward was and is, and the surest low and high of its change, more being better."""
 
     first: float
     last: float
-    error: float
+    low: float
+    high: float
+    words: str = ""  # where it is known how sure the change is
+
+    @property
+    def direction(self) -> int:
+        """1: it rose, -1: it fell, 0: neither is clear."""
+        return int(self.low > 0) - int(self.high < 0)
 
 
-def trend(series: Series) -> Trend | None:
-    """Compare the two ends of a series; None if it is too short to say."""
+def trend(series: Series, least: float = 0.0) -> Trend | None:
+    """Compare the first fifth of a series with the last; None if it is too short to say.
+
+    Args:
+        series: By step.
+        least: Changes below this are none.
+    """
     values = [value for value in series.values() if math.isfinite(value)]
     if len(values) < MIN_STEPS:
         return None
@@ -52,57 +69,67 @@ def trend(series: Series) -> Trend | None:
     ends = (values[:size], values[-size:])
     first, last = (statistics.fmean(end) for end in ends)
     error = math.sqrt(sum(statistics.variance(end) / size for end in ends))
-    return Trend(first, last, error)
-
-
-# Figures without which nothing is learned, if all of them are 0 in every step.
-_NEEDED = (
-    (("grad_norm",), "no step had a gradient"),
-    (("watch/moved", "watch/master_moved"), "no parameter moved"),
-    (("watch/advantaged",), "no completion had an advantage"),
-)
-_SECTIONS = ("bill", "engine-worst")  # notes that the page draws
-_HELD_OUT_PATIENCE = 3  # evaluations
-_PATIENCE = 3  # fewer steps may be chance, or the first one of a warmup, which has a learning rate of 0
-
-
-def _always_0(run: Run, *names: str) -> bool:
-    values = [value for name in names for value in run.finite(name).values()]
-    steps = max(len(run.series(name)) for name in names)
-    return steps >= _PATIENCE and not any(value > 0 for value in values)
+    unsure = max(CLEAR * error, least)
+    change = last - first
+    return Trend(first, last, change - unsure, change + unsure, f"± {error:.2g}")
 
 
 def judge(run: Run) -> Verdict:
     """The verdict on a run, from its logged figures and what the monitors wrote down."""
     history = held_out_history(run)
-    findings = _findings_of_monitors(run)
-    problems = (text for rule, text in _signal_problems(run) if rule not in findings)
-    reasons = (
-        *_of_held_out(run, history),
-        *findings.values(),
-        *problems,
-        *_what_counts(run),
-    )
-    for names, nothing in _NEEDED:
-        if _always_0(run, *names):
-            return Verdict("bad", f"Nothing is learned: {nothing}.", reasons)
-    reward = trend(run.series("reward"))
-    if not run.series("reward"):
-        return Verdict("bad", "Nothing is learned: no completion was scored.", reasons)
-    if reward is None:
+    causes = _of_monitors(run)
+    cause = first_cause([_facts(record) for record in run.records], _run_facts(run), _PATIENCE)
+    if cause and cause.id not in causes:
+        causes[cause.id] = f"{cause.text}."
+    reasons = (*_of_held_out(run, history), *causes.values(), *_damage(run), *_what_counts(run))
+    return _headline(run, history, cause, reasons)
+
+
+def _headline(run: Run, history: HeldOutHistory, cause: Cause | None, reasons: tuple[str, ...]) -> Verdict:
+    if cause and cause.dead and cause.steps == len(run.records):
+        return Verdict("bad", f"Nothing is learned: {cause.text}.", reasons)
+    names = [TOTAL, *run.reward_names()]
+    held_out = {name: change for name in names if (change := _held_out_change(history, name))}
+    kind = "held-out " if history.metric in held_out else ""
+    metric = history.metric if kind else TOTAL
+    spread = statistics.fmean(run.finite("reward_std").values()) if run.finite("reward_std") else 0.0
+    least = LEAST_EFFECT * spread
+    trained = {name: trend(run.series(_logged(name)), least) for name in names}
+    trends = held_out if kind else {name: change for name, change in trained.items() if change}
+    if metric not in trends:
         steps = len(run.finite("reward"))
         early = f"Too early to tell: {steps} of the {MIN_STEPS} steps that are needed have a reward."
         return Verdict("warn", early, reasons)
-    fault = history.why_stop(_HELD_OUT_PATIENCE)
-    if fault:
-        return Verdict("bad", f"It gets worse on held-out rows: {fault}.", reasons)
-    words = f"from {reward.first:.3g} to {reward.last:.3g}"
-    grounds = (f"Mean reward of the first and last fifth of the steps, ± {reward.error:.2g}.", *reasons)
-    if abs(reward.last - reward.first) <= CLEAR * reward.error:
-        return Verdict("warn", f"No clear change: the reward went {words}.", grounds)
-    if reward.last < reward.first:
-        return Verdict("bad", f"It gets worse: the reward fell {words}.", grounds)
-    return Verdict("good", f"It learns: the reward rose {words}.", grounds)
+    main = trends[metric]
+    words = f"{kind}{metric} {{}} from {main.first:.3g} to {main.last:.3g}"
+    if kind:
+        words += f", by {main.words}"
+    else:
+        reasons = (f"Mean reward of the first and last fifth of the steps, {main.words}.", *reasons)
+    if main.direction < 0:
+        return Verdict("bad", f"It gets worse: the {words.format('fell')}.", reasons)
+    if main.direction == 0:
+        return Verdict("warn", f"No clear change: the {words.format('went')}.", reasons)
+    rise = f"the {words.format('rose')}"
+    if behind := _behind(trends, metric):
+        return Verdict("warn", f"It learns in part: {rise}; {behind}.", reasons)
+    return Verdict("good", f"It learns: {rise}.", reasons)
+
+
+def _logged(reward: str) -> str:
+    return reward if reward == TOTAL else f"rewards/{reward}/mean"
+
+
+def _behind(trends: Mapping[str, Trend], metric: str) -> str:
+    """Which rewards stand still, or fall, beside one that learns; empty if all learn or have learned."""
+    parts = []
+    for name, change in trends.items():
+        if name in (TOTAL, metric) or change.direction > 0 or change.last >= _AT_ITS_TOP:
+            continue
+        still = f"{name} stands still at {change.last:.3g}"
+        fell = f"{name} fell from {change.first:.3g} to {change.last:.3g}"
+        parts.append(fell if change.direction < 0 else still)
+    return ", ".join(parts)
 
 
 def held_out_history(run: Run) -> HeldOutHistory:
@@ -111,6 +138,18 @@ def held_out_history(run: Run) -> HeldOutHistory:
     rewards = {name for evaluation in run.held_out for name in evaluation.scores}
     less_is_better = run.arguments.get("greater_is_better") is False and "loss" not in typed
     return HeldOutHistory(metric_of(typed, rewards), not less_is_better, list(run.held_out))
+
+
+def _held_out_change(history: HeldOutHistory, reward: str) -> Trend | None:
+    """From the first to the newest evaluation, row by row; None if there are no two of the same rows."""
+    scored = [evaluation for evaluation in history.comparable if evaluation.scored(reward)]
+    change = scored[-1].change_since(scored[0], reward) if len(scored) > 1 else None
+    if change is None:
+        return None
+    ends = (statistics.fmean(evaluation.scored(reward)) for evaluation in (scored[0], scored[-1]))
+    if reward == history.metric and not history.greater_is_better:
+        return Trend(*ends, -change.high, -change.low, str(change))
+    return Trend(*ends, change.low, change.high, str(change))
 
 
 _TRENDS = {
@@ -125,27 +164,22 @@ _TRENDS = {
 def figures(run: Run) -> list[Figure]:
     """The numbers on top of the report."""
     ends = {label: trend(run.series(name)) for label, name in _TRENDS.items()}
-    found = [
+    shown = [
         Figure(label, f"{both.first:.3g} → {both.last:.3g}", "first → last fifth")
         for label, both in ends.items()
         if both
     ]
     if seconds := run.finite("step_time").values():
-        found.append(Figure("seconds a step", f"{statistics.median(seconds):.3g}", "median"))
-    return [_steps(run), *found]
+        shown.append(Figure("seconds a step", f"{statistics.median(seconds):.3g}", "median"))
+    return [_steps(run), *shown]
 
 
 def _of_held_out(run: Run, history: HeldOutHistory) -> Iterable[str]:
-    """The held-out reward at both ends, how sure the change is, and the best checkpoint."""
+    """The best checkpoint, of those that are left."""
     best = history.best
     if best is None:
         return
     metric = history.metric
-    first, *_, last = [history.comparable[0], *history.comparable]
-    ends = f"{first.interval(metric)} at step {first.step}, {last.interval(metric)} at step {last.step}"
-    change = last.change_since(first, metric)
-    moved = f", a change of {change}" if change and first is not last else ""
-    yield f"Held-out {metric} {ends}{moved}."
     left = {evaluation.step: _checkpoint(run, evaluation.step) for evaluation in history.best_first()}
     step, checkpoint = next((item for item in left.items() if item[1]), (best.step, None))
     where = f": {checkpoint}" if checkpoint else "; no checkpoint of that step is left"
@@ -161,54 +195,67 @@ def _checkpoint(run: Run, step: int) -> Path | None:
     return next((place for place in places if place.is_dir()), None)
 
 
-def _findings_of_monitors(run: Run) -> dict[str, str]:
-    """What the monitors said while the run went on, by rule, the newest words; not what has a section."""
+def _of_monitors(run: Run) -> dict[str, str]:
+    """What the monitors said while the run went on, by rule, the newest words."""
     newest = {}
-    kinds = ("verdict", "numerics", "stall", "failed", "note")
-    for event in read_events(run.folder, kinds):
+    for event in read_events(run.folder, ("verdict", "numerics", "stall", "failed", "note")):
         name = str(event.get("id", event["kind"]))
         step = f" at step {event['step']}" if "step" in event else ""
         newest[name] = f"Monitor [{name}]{step}: {event.get('text', '')}"
-    return {name: text for name, text in newest.items() if name not in _SECTIONS}
+    return newest
 
 
-def _signal_problems(run: Run) -> Iterable[tuple[str, str]]:
-    """What is wrong with the logged figures, each with the rule by which the monitors say the same."""
+def _facts(record: Mapping[str, Any]) -> StepFacts:
+    """What is known of a step from its log, also of a run that nobody watched."""
+
+    def figure(name: str) -> float | None:
+        value = record.get(name)
+        return float(value) if isinstance(value, (int, float)) and math.isfinite(value) else None
+
+    sampled = "completions/mean_length" in record
+    coverage = (figure("reward_coverage") or 1.0) if "reward" in record else 0.0
+    rollout = RolloutFacts(
+        groups=FEW_GROUPS,
+        rewards=(RewardFacts("of this run", coverage),) if sampled else (),
+        advantaged=figure("watch/advantaged"),
+        zero_variance=figure("frac_reward_zero_std"),
+        clipped=figure("completions/clipped_ratio"),
+        empty=figure("watch/empty"),
+    )
+    return StepFacts(
+        step=record["step"],
+        learning_rate=figure("learning_rate"),
+        grad_norm=figure("grad_norm"),
+        moved=figure("watch/moved"),
+        master_moved=figure("watch/master_moved"),
+        rollout=rollout,
+    )
+
+
+def _run_facts(run: Run) -> RunFacts:
+    size, steps = (run.arguments.get(name) for name in ("num_generations", "max_steps"))
+    return RunFacts(
+        num_generations=size if isinstance(size, int) else 0, max_steps=steps if isinstance(steps, int) else 0
+    )
+
+
+def _damage(run: Run) -> Iterable[str]:
+    """What of the log is no figure."""
     if run.damaged:
         lines = "line was" if len(run.damaged) == 1 else "lines were"
-        yield "damaged", f"{len(run.damaged)} damaged {lines} left out, the first: {run.damaged[0]}."
+        yield f"{len(run.damaged)} damaged {lines} left out, the first: {run.damaged[0]}."
     names = ("loss", "grad_norm", "reward")
     if bad := [name for name in names if not all(map(math.isfinite, run.series(name).values()))]:
-        yield "numerics", f"Not finite in at least one step: {', '.join(bad)}."
-    equal = _mean(run, "frac_reward_zero_std", 0.0)
-    if equal > 0.8:
-        text = f"In {equal:.0%} of the groups every completion earned the same: they teach nothing."
-        yield "few-varying-groups", text
-    scored = _mean(run, "reward_coverage", 1.0)
-    if scored < 0.99:
-        yield "unscored", f"Only {scored:.0%} of the completions were scored by a reward."
-    clipped = _mean(run, "completions/clipped_ratio", 0.0)
-    if clipped > 0.5:
-        yield "clipped", f"{clipped:.0%} of the completions were cut at the length limit before they ended."
-
-
-def _mean(run: Run, name: str, otherwise: float) -> float:
-    """Over the steps with a rollout; in those that did not log the figure it was as it should be."""
-    figures = run.finite(name)
-    steps = run.finite("reward").keys() | figures.keys()
-    return statistics.fmean(figures.get(step, otherwise) for step in steps) if steps else otherwise
+        yield f"Not finite in at least one step: {', '.join(bad)}."
 
 
 def _what_counts(run: Run) -> Iterable[str]:
     """Which figures mean learning, where those that people look at first cannot."""
-    if run.series("kl"):
-        return
-    moved = run.finite("watch/moved").values()
-    share = f" {100 * statistics.median(moved):.3g} % of them did in the median step." if moved else ""
-    yield (
-        "Loss and KL prove nothing here: on-policy the loss is 0 by construction, and with beta 0 no KL is "
-        f"logged. The reward's trend does, and whether parameters move.{share}"
-    )
+    if not run.series("kl"):
+        yield (
+            "Loss and KL prove nothing here: on-policy the loss is 0 by construction, and with beta 0 no KL "
+            "is logged. The reward's trend does, and whether parameters move."
+        )
 
 
 def _steps(run: Run) -> Figure:

@@ -17,7 +17,7 @@ def test_so_does_a_dead_run_that_is_stopped(watched_run, tmp_path):  # noqa: F81
     with pytest.raises(DeadRunError):
         watched_run(
             "Constant",
-            env={"ON_DEAD": "stop", "DEAD_AFTER": "2", "DISABLE": ""},
+            env={"ON_DEAD": "stop", "DISABLE": ""},
             weight_decay=0,
             max_steps=40,
         )

@@ -4,13 +4,13 @@ import json
 import math
 
 import pytest
+from swift_grpo_ext.watch.report.names import with_typed_names
 
 from swift_grpo_ext.errors import OutputFolderError
 from swift_grpo_ext.watch.held_out import Evaluation, append
 from swift_grpo_ext.watch.journal import Journal
 from swift_grpo_ext.watch.report import write_report
 from swift_grpo_ext.watch.report.bill import bill
-from swift_grpo_ext.watch.report.names import with_typed_names
 from swift_grpo_ext.watch.report.run import read_run
 from swift_grpo_ext.watch.report.verdict import figures, judge
 from tests.watch.report.made_up_run import data_of, table, write_run

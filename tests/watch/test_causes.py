@@ -1,12 +1,13 @@
-"""From facts to verdicts: the table of rules alone."""
+"""From the figures of the last steps to the cause."""
 
+import math
 from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from swift_grpo_ext.findings import Severity
+from swift_grpo_ext.watch.causes import first_cause
 from swift_grpo_ext.watch.learning import LearningMonitor
 from swift_grpo_ext.watch.records import (
     RewardFacts,
@@ -15,9 +16,10 @@ from swift_grpo_ext.watch.records import (
     StepFacts,
     empty_share,
     identical_share,
+    meant_scores,
     reward_facts,
 )
-from swift_grpo_ext.watch.rules import RULES, findings
+from swift_grpo_ext.watch.watched import lost_micro_batches
 
 RUN = RunFacts(num_generations=8, max_steps=100)
 GOOD_ROLLOUT = RolloutFacts(
@@ -38,7 +40,6 @@ GOOD = StepFacts(
     ulps=4.0,
     tokens=900,
     entropy=1.0,
-    kl=0.001,
     rollout=GOOD_ROLLOUT,
 )
 NO_ADVANTAGE = replace(GOOD, rollout=replace(GOOD_ROLLOUT, advantaged=0.0, zero_variance=1.0))
@@ -49,10 +50,11 @@ def steps(count, base=GOOD, **changes):
 
 
 def verdicts(history, run=RUN):
-    return {finding.rule: finding.what for finding in findings(history, run, patience=3)}
+    cause = first_cause(history, run, patience=3)
+    return {cause.id: cause.text} if cause else {}
 
 
-def test_a_good_run_has_no_findings():
+def test_a_good_run_has_no_cause():
     assert verdicts(steps(50)) == {}
 
 
@@ -81,7 +83,6 @@ def test_why_parameters_stand_still(text):
 
 NO_SIGNAL = {
     "--num_generations 1": ({}, {"num_generations": 1}),
-    "reward iou gave no number for any": ({"rewards": (RewardFacts("iou", 0.0),)}, {}),
     "all completions are the same text": ({"identical": 1.0}, {}),
     "reward iou returned 0 for 100 %": ({"rewards": (RewardFacts("iou", 1.0, 0.0, 1.0),)}, {}),
     "although rewards differ between groups": ({}, {}),
@@ -95,6 +96,30 @@ def test_why_there_is_no_advantage(text):
     run = replace(RUN, **run)
     assert text in verdicts(steps(3, step), run)["no-advantage"]
     assert text in verdicts(steps(3, step, moved=0.0), run)["parameters-still"]
+
+
+def test_nothing_scored_comes_first():
+    rewards = (RewardFacts("judge", 0.0, reason="no engine"), RewardFacts("iou", 0.0))
+    step = replace(NO_ADVANTAGE, rollout=replace(NO_ADVANTAGE.rollout, rewards=rewards))
+    text = verdicts(steps(3, step, moved=0.0))["nothing-scored"]
+    assert text == (
+        "no completion was scored for 3 steps (reward judge, iou gave no number for any: no engine)"
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        ({"clipped": 1.0}, "every reward in every group is equal; all completions are cut off at the length"),
+        (
+            {"rewards": (RewardFacts("ext_count", 1.0, 0.0, 1.0, unread=0.71),)},
+            "every reward in every group is equal; unread: 71 % of the completions hold no answer",
+        ),
+    ],
+)
+def test_what_makes_rewards_equal_is_named(change, text):
+    step = replace(NO_ADVANTAGE, rollout=replace(NO_ADVANTAGE.rollout, **change))
+    assert text in verdicts(steps(3, step))["no-advantage"]
 
 
 def test_the_example_follows_the_reason():
@@ -130,25 +155,49 @@ def test_dropped_updates_are_counted():
     assert verdicts([*steps(29), replace(GOOD, step=30, skipped=True)]) == {}
 
 
-WARNINGS = {
-    "clipped": ({"clipped": 0.95}, "95 % of the completions are cut off"),
-    "empty": ({"empty": 0.6}, "60 % of the completions are empty"),
-    "identical": ({"identical": 0.95}, "in 95 % of the groups all completions are the same text"),
-    "few-varying-groups": ({"zero_variance": 0.95}, "in 95 % of the groups every completion got the same"),
-    "unscored": ({"rewards": (RewardFacts("iou", 0.5, 0.0, 0.5),)}, "iou scored only 50 %"),
-    "infinite-rewards": ({"rewards": (RewardFacts("iou", 0.9, infinite=3),)}, "gave 3 of the"),
-}
+WARNINGS = [
+    ("cut-off", {"clipped": 0.95}, "95 % of the completions are cut off"),
+    ("cut-off", {"clipped": 1.0}, "all completions are cut off"),
+    ("unread", {"empty": 0.6}, "60 % of the completions are empty"),
+    (
+        "unread",
+        {"rewards": (RewardFacts("count", 1.0, unread=0.71, reason="'I think it is 4' is no count"),)},
+        "unread: 71 % of the completions hold no answer that reward count reads, such as 'I think it is 4'",
+    ),
+    ("few-varying-groups", {"identical": 0.95}, "in 95 % of the groups all completions are the same text"),
+    ("few-varying-groups", {"zero_variance": 0.95}, "in 95 % of the groups every completion got the same"),
+    ("unscored", {"rewards": (RewardFacts("iou", 0.5, 0.0, 0.5),)}, "iou scored only 50 %"),
+    ("unscored", {"rewards": (RewardFacts("iou", 0.9, infinite=3),)}, "gave 3 of the"),
+]
 
 
-@pytest.mark.parametrize("name", WARNINGS)
-def test_warnings(name):
-    change, text = WARNINGS[name]
+@pytest.mark.parametrize(("name", "change", "text"), WARNINGS)
+def test_warnings(name, change, text):
     assert text in verdicts(steps(20, rollout=replace(GOOD_ROLLOUT, **change)))[name]
+
+
+def test_completions_that_are_cut_off_are_named_at_the_third_step():
+    rollout = replace(GOOD_ROLLOUT, clipped=1.0)
+    assert verdicts(steps(2, rollout=rollout)) == {}
+    assert set(verdicts(steps(3, rollout=rollout))) == {"cut-off"}
+
+
+def test_a_run_without_a_gradient_is_known_without_our_figures():
+    assert verdicts(steps(5, moved=None, grad_norm=0.0)) == {
+        "parameters-still": "the gradient was 0 for 5 steps"
+    }
+
+
+def test_a_reward_of_ones_own_is_not_for_groups_that_it_leaves_out_whole():
+    nan = math.nan
+    assert meant_scores([1.0, 0.0, nan, nan, 0.5, nan], 2) == [1.0, 0.0, 0.5, nan]
+    assert meant_scores([nan, nan, nan, nan], 2) == [nan] * 4
+    assert reward_facts("mine", meant_scores([1.0, 0.0, nan, nan], 2)).scored == 1
 
 
 def test_b1_is_told_from_the_configuration():
     run = replace(RUN, zero_stage=2, offload_optimizer=True, accumulation=32, deepspeed="0.18.9")
-    assert "30 of 32 are thrown away" in verdicts(steps(3), run)["lost-micro-batches"]
+    assert "30 of 32 are thrown away" in lost_micro_batches(run).text
     for change in (
         {"deepspeed": "0.19.2"},
         {"offload_optimizer": False},
@@ -156,26 +205,26 @@ def test_b1_is_told_from_the_configuration():
         {"accumulation": 2},
         {"healed": ("B1-zero2-offload",)},
     ):
-        assert verdicts(steps(3), replace(run, **change)) == {}
+        assert lost_micro_batches(replace(run, **change)) is None
 
 
-def test_the_monitor_tells_each_finding_once_and_asks_to_stop_at_twice_its_patience():
+def test_the_monitor_tells_each_cause_once_and_asks_to_stop_at_twice_its_patience():
     monitor = LearningMonitor(RUN, patience=3)
     told = [monitor.add(step) for step in steps(6, moved=0.0, grad_norm=0.0)]
-    assert [len(found) for found in told] == [0, 0, 1, 0, 0, 0]
+    assert [bool(cause) for cause in told] == [False, False, True, False, False, False]
     assert monitor.should_stop
-    assert monitor.errors
-    assert [finding.rule for finding in monitor.add(replace(GOOD, step=7))] == []
-    assert monitor.findings == []
+    assert monitor.cause.dead
+    assert monitor.add(replace(GOOD, step=7)) is None
+    assert monitor.cause is None
 
 
 def test_a_run_shorter_than_the_patience_is_judged_at_its_end():
     monitor = LearningMonitor(RUN, patience=3)
     monitor.add(replace(GOOD, moved=0.0, learning_rate=0.0))
-    assert [finding.rule for finding in monitor.at_end()] == ["parameters-still"]
+    assert monitor.at_end().id == "parameters-still"
     healthy = LearningMonitor(RUN, patience=3)
     healthy.add(GOOD)
-    assert healthy.at_end() == []
+    assert healthy.at_end() is None
 
 
 shares = st.one_of(st.none(), st.floats(0, 1))
@@ -203,10 +252,8 @@ facts = st.builds(
 
 @given(st.lists(facts, max_size=20), st.integers(1, 4))
 def test_any_history_can_be_judged(history, patience):
-    for finding in findings(history, RUN, patience):
-        assert finding.what
-        assert finding.rule in {rule.id for rule in RULES}
-        assert isinstance(finding.severity, Severity)
+    cause = first_cause(history, RUN, patience)
+    assert cause is None or (cause.text and cause.steps)
 
 
 def test_reward_facts_leave_out_what_is_not_scored():
