@@ -4,6 +4,7 @@ import os
 import sys
 from collections.abc import Iterable, Sequence
 from importlib import import_module
+from itertools import takewhile
 from pathlib import Path
 from typing import NoReturn
 
@@ -14,6 +15,7 @@ from swift_grpo_ext.settings import current_settings
 from swift_grpo_ext.version import __version__
 
 LONGEST = 160  # characters of the line at the start of a run
+SHARED = "a group's prompt and images are computed once"
 NOT_UNDER_MEGATRON = "Megatron: no shared prompts, images, monitors"
 
 _registered: dict[str, list[str]] = {}
@@ -50,23 +52,33 @@ def register(parts: Iterable[str] | None = None) -> dict[str, list[str]]:
 
 
 def summary() -> str:
-    """One line of at most 160 characters: versions, and what of the package works in this process."""
+    """One line of at most 160 characters: versions, what is shared, rewards, and where the report will be."""
     command = swift_command(sys.argv)
-    working = [
-        f"{name}: {names[0] if len(names) == 1 and len(names[0]) < 6 else len(names)}"
+    works = [
+        name
         for name, names in _registered.items()
         if names and (not PARTS[name].commands or (command or "rlhf grpo") in PARTS[name].commands)
     ]
-    if command == "megatron rlhf" and not _registered.get("megatron"):
-        working = [*(text for text in working if not text.startswith("callbacks")), NOT_UNDER_MEGATRON]
-    head = f"swift-grpo-ext {__version__} on {versions.HOST} {versions.installed_version(versions.HOST)}"
+    output = " ".join(_typed("--output_dir"))
+    reports = "callbacks" in works and not current_settings().disables("callbacks.report")
     disabled = current_settings().disable
-    for off in (", ".join(disabled), str(len(disabled))):
-        words = [head, *working, *([f"off: {off}"] if disabled else ()), "swift-grpo-ext env"]
-        line = " | ".join(words)
-        if len(line) <= LONGEST:
-            break
-    return line[:LONGEST]
+    words = [
+        f"swift-grpo-ext {__version__} on {versions.HOST} {versions.installed_version(versions.HOST)}",
+        SHARED if {"trainer", "megatron"} & set(works) else ", ".join(works),
+        f"rewards {' '.join(_typed('--reward_funcs'))}" if "rewards" in works else "",
+        f"report in {output}" if output and reports else "",
+        f"off: {', '.join(disabled)}" if disabled else "",
+    ]
+    if command == "megatron rlhf" and "megatron" not in works:
+        words[1] = NOT_UNDER_MEGATRON
+    return " | ".join(filter(None, words))[:LONGEST]
+
+
+def _typed(option: str) -> list[str]:
+    """The values of an option of this process; none if it stands in a configuration file."""
+    words = " ".join(sys.argv[1:]).replace("=", " ").split(" ")
+    behind = words[words.index(option) + 1 :] if option in words else []
+    return list(takewhile(lambda word: not word.startswith("--"), behind))
 
 
 def swift_command(argv: Sequence[str]) -> str:

@@ -34,7 +34,7 @@ class WorkerTrainer(MegatronGRPOTrainer):
         """Model and optimizer are made ready."""
         super().setup_model_training()
         self.watching.begin()
-        self._watched.enter_context(self.watching.watching(None))
+        self._watched.enter_context(self.watching.watching())
 
     def finalize_training(self) -> None:
         """The run is over."""

@@ -1,9 +1,11 @@
-"""The console: one line for what is logged. ``logging.jsonl`` and the trackers get ms-swift's dictionary."""
+"""The console: one line for what is logged. ``logging.jsonl`` and the trackers get ms-swift's dictionary.
+
+There is no progress bar: the line says how far the run is, and a warning behind a bar is not seen.
+"""
 
 import shutil
 import sys
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from swift_grpo_ext.ms_swift.hf import PrinterCallbackNew, ProgressCallbackNew
@@ -20,49 +22,34 @@ def terminal_width() -> int:
     return min(WIDTH, shutil.get_terminal_size((WIDTH, 0)).columns) if sys.stdout.isatty() else WIDTH
 
 
-def print_lines(host: Host, held_out: HeldOutReward) -> None:
-    """Put a line a step in the place of the dictionary that ms-swift prints."""
-    if host.pop_callback(ProgressCallbackNew) is not None:
-        host.add_callback(_Bar(held_out))
-    elif host.pop_callback(PrinterCallbackNew) is not None:
-        host.add_callback(_Printer(held_out))
+def print_lines(host: Host, held_out: HeldOutReward, rewards: Mapping[str, str]) -> None:
+    """Put a line a step in the place of the dictionary that ms-swift prints, and of its progress bar.
+
+    Args:
+        host: The trainer.
+        held_out: Gives the newest mean over held-out rows.
+        rewards: The names under which rewards are logged, by those that were typed.
+    """
+    stock = (host.pop_callback(ProgressCallbackNew), host.pop_callback(PrinterCallbackNew))
+    if any(stock):
+        host.add_callback(_Printer(held_out, {logged: typed for typed, logged in rewards.items() if typed}))
 
 
-class _Lines:
-    """Writes the line of what is logged."""
+class _Printer(PrinterCallbackNew):
+    """ms-swift's printer, which prints the line."""
 
-    def __init__(self, held_out: HeldOutReward) -> None:
+    def __init__(self, held_out: HeldOutReward, names: Mapping[str, str]) -> None:
         super().__init__()
         self._held_out = held_out
-
-    def _say(self, logs: Any, write: Callable[[str], None]) -> None:
-        line = log_line(logs, self._held_out(), terminal_width())
-        if line:
-            write(line)
-
-
-class _Bar(_Lines, ProgressCallbackNew):
-    """ms-swift's progress bar, which writes lines above itself."""
-
-    def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
-        """Log; what is written above the bar is the line."""
-        bar = self.training_bar
-        if bar is None:
-            super().on_log(args, state, control, logs, **kwargs)
-            return
-        write = bar.write
-        with swapped(bar, "write", lambda _dictionary: self._say(logs, write)):
-            super().on_log(args, state, control, logs, **kwargs)
-
-
-class _Printer(_Lines, PrinterCallbackNew):
-    """ms-swift's printer, for ``--disable_tqdm true``."""
+        self._names = names
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
         """Log; what is printed is the line."""
 
         def print_line(dictionary: Any, flush: bool) -> None:
-            self._say(dictionary, partial(print, flush=flush))
+            line = log_line(dictionary, self._held_out(), terminal_width(), self._names)
+            if line:
+                print(line, flush=flush)
 
         with swapped(_PRINTERS_MODULE, "print", print_line):
             super().on_log(args, state, control, logs, **kwargs)

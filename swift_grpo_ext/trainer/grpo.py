@@ -93,7 +93,7 @@ class GRPOTrainer(HostGRPOTrainer):
             self.monitors.begin()
             self.held_out.begin(self.scoring.logged_names)
             if current_settings().console != "all":
-                print_lines(self, self.held_out.newest)
+                print_lines(self, self.held_out.newest, self.scoring.logged_names)
             if self.accelerator.is_main_process:
                 self.guard.run("compat.json", partial(write_report, Path(self.args.output_dir)))
 

@@ -35,7 +35,6 @@ class Host(Watched, Protocol):
 
     passes: Any  # our `Passes`, which know this class
     rollout: Any  # our `Rollout`, which knows it, too
-    scoring: Any  # and our `Scoring`
 
     # The models.
     ref_model: nn.Module | None

@@ -18,7 +18,7 @@ from PIL import Image
 from torch import Tensor
 
 from swift_grpo_ext.group.logps import WeightedMean, per_token_kl, with_mean_for_nonfinite
-from swift_grpo_ext.models.images import ImageSource
+from swift_grpo_ext.models.images import ImageSource, find_file
 from swift_grpo_ext.ms_swift.shared import GRPOBatch, get_logger
 from swift_grpo_ext.once import Once
 from swift_grpo_ext.rewards.gold.overlay import located
@@ -55,7 +55,7 @@ class PictureFolder:
         # Base64 of a small picture is as short, and has no dot.
         is_name = is_name and ("." in str(path) or os.path.isfile(str(path)))
         if is_name and (given is path or os.path.isfile(str(path))):
-            return str(path)
+            return _absolute(str(path))
         for picture, place in self._newest:  # the completions of a group share their pictures
             if picture is given:
                 return place
@@ -89,6 +89,14 @@ class PictureFolder:
     def _incomplete(self, why: str) -> None:
         what = "not all pictures that the dataset holds in memory are kept for the report"
         self._warn(f"swift-grpo-ext: {what}: {why}", about=what)
+
+
+def _absolute(path: str) -> str:
+    """A path that may be relative, or under ``ROOT_IMAGE_DIR``: the report is read from elsewhere."""
+    try:
+        return find_file(path)
+    except OSError:  # an address, or a name that nothing is known of
+        return path
 
 
 def _content(image: ImageSource) -> bytes | None:

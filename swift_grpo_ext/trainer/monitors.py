@@ -237,9 +237,8 @@ class Monitors:
     ) -> Iterator[records.RewardFacts]:
         """Facts of each reward, under the name that was typed, over the completions that it is for."""
         scoring = self._host.scoring
-        typed = {logged: name for name, logged in scoring.logged_names.items() if name}
-        for name, column in zip(self._host.reward_func_names, scores.T.tolist(), strict=False):
-            called = typed.get(name, name)
+        names = zip(self._host.reward_func_names, scoring.reward_names, scores.T.tolist(), strict=False)
+        for name, called, column in names:
             infinite = round(figures.get(f"rewards/{name}/infinite", 0))
             counts = getattr(scoring, "counts", {}).get(name)
             if counts is None or not called.startswith(PREFIX):

@@ -85,6 +85,12 @@ class Scoring:
             function = Limited(function, seconds, name)
         return Guard(function, name, **options)
 
+    @property
+    def reward_names(self) -> list[str]:
+        """The rewards of the run, as they were typed; none in a worker of Ray, whose driver scores."""
+        typed = {logged: name for name, logged in self.logged_names.items() if name}
+        return [typed.get(name, name) for name in getattr(self._host, "reward_func_names", ())]
+
     def follow_schedule(self) -> None:
         """Weights of this step: those of the command line times the factors of the reward table."""
         if all(rule.weight == 1.0 for rule in self._rules):

@@ -126,7 +126,7 @@ for _fault in (records.PROMPT, records.WEIGHTS, records.POSITIONS, records.PIXEL
 _cause(records.NUMERICS, _has_fault(records.NUMERICS), after=0)(_apart)
 
 
-@_cause("cut-off", lambda step: (step.rollout.clipped or 0) >= _MOST)
+@_cause("cut-off", lambda step: (step.rollout.clipped or 0) >= _MOST, after=2)
 def _cut_off(steps: Steps, _run: RunFacts) -> str:
     share = fmean(step.rollout.clipped or 0 for step in steps)
     which = "all completions" if share == 1 else f"{_percent(share)} of the completions"
@@ -261,13 +261,13 @@ def _why_no_advantage(steps: Steps, run: RunFacts) -> str:
         return f"in every group {_identical_completions(run)}"
     noise = f" but for noise of {last.reward_std:.1g}" if 0 < (last.reward_std or 0) < _NOISE else ""
     constant = _joined(*map(_constant, last.rewards))
-    differ = "" if constant else ", although rewards differ between groups"
-    equal = f"every reward in every group is equal{noise}{differ}"
     deeper = [
         rule.words(steps, run)
         for rule in _RULES
         if rule.id in ("cut-off", "unread") and all(map(rule.holds, steps))
     ]
+    differ = "" if constant or deeper else ", although rewards differ between groups"
+    equal = f"every reward in every group is equal{noise}{differ}"
     return _joined(equal, *deeper[:1], constant, last.example)
 
 

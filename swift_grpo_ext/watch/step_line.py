@@ -1,43 +1,54 @@
 """One line a step that people can read: what ms-swift logs of a step is a dictionary of 1,900 characters."""
 
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 
 WIDTH = 120  # characters of a line at most
+_MOST_REWARDS = 4  # that are named, one by one
 
 Logs = Mapping[str, object]
+Names = Mapping[str, str]
+_AS_LOGGED: Names = MappingProxyType({})
 
 
-def step_line(logs: Logs, held_out: float | None = None, width: int = WIDTH) -> str:
-    """A step in words; what does not fit into the width is left out from the end.
+def step_line(
+    logs: Logs, held_out: float | None = None, width: int = WIDTH, names: Names = _AS_LOGGED
+) -> str:
+    """A step in words; what does not fit into the width is left out, the rewards one by one first.
 
     Args:
         logs: What ms-swift logged of the step, with its ``global_step/max_steps`` and ``remaining_time``.
         held_out: The newest mean over held-out rows, if there is one.
         width: Characters.
+        names: Of rewards, as they were typed, by the names under which they are logged.
 
     Returns:
-        The line; empty for logs that are not those of a GRPO step (an evaluation, the end of a run).
+        The line; empty for logs that are not those of a step (an evaluation, the end of a run).
 
     >>> step_line({"global_step/max_steps": "7/300", "reward": 0.25, "reward_std": 0.1, "step_time": 1.25})
     'step 7/300  reward 0.250 ± 0.100  1.2 s'
     """
-    if "reward" not in logs or "global_step/max_steps" not in logs:
+    if "global_step/max_steps" not in logs or not ("reward" in logs or "loss" in logs):
         return ""
     parts = [f"step {logs['global_step/max_steps']}"]
     for part in _PARTS:
         text = part({**logs, "held_out": held_out})
         if text and len("  ".join([*parts, text])) <= width:
             parts.append(text)
+    each = _each_reward(logs, names)
+    if each and len("  ".join([*parts, each])) <= width:
+        parts.insert(2, each)
     return "  ".join(parts)
 
 
-def log_line(logs: Logs, held_out: float | None = None, width: int = WIDTH) -> str:
+def log_line(logs: Logs, held_out: float | None = None, width: int = WIDTH, names: Names = _AS_LOGGED) -> str:
     """What is printed of anything that is logged: a step, an evaluation, the end of a run.
 
     Args:
         logs: What ms-swift logged.
         held_out: The newest mean over held-out rows; where there is one, evaluations have told their figures.
         width: Characters.
+        names: Of rewards, as in `step_line`.
 
     Returns:
         The line; empty for what needs none.
@@ -53,7 +64,7 @@ def log_line(logs: Logs, held_out: float | None = None, width: int = WIDTH) -> s
         figures = ((name, _figure(logs, f"eval_{name}")) for name in ("reward", "loss", "runtime"))
         words = "  ".join(f"{name} {value:.4g}" for name, value in figures if value is not None)
         return "" if held_out is not None else f"evaluation  {words}"[:width]
-    return step_line(logs, held_out, width)
+    return step_line(logs, held_out, width, names)
 
 
 def _figure(logs: Logs, *names: str) -> float | None:
@@ -73,13 +84,22 @@ def _plain(form: str, *names: str) -> Callable[[Logs], str]:
 
 
 def _reward(logs: Logs) -> str:
+    if "completions/mean_length" in logs and "reward" not in logs:
+        return "reward -"
     return _plain("reward {:.3f}", "reward")(logs) + _plain(" ± {:.3f}", "reward_std")(logs)
+
+
+def _each_reward(logs: Logs, names: Names) -> str:
+    """The rewards of a sum, one by one."""
+    logged = [name.split("/")[1] for name in logs if name.startswith("rewards/") and name.endswith("/mean")]
+    means = {names.get(name, name): _figure(logs, f"rewards/{name}/mean") for name in logged}
+    words = [f"{name} {mean:.2f}" for name, mean in means.items() if mean is not None]
+    return "  ".join(words) if 2 <= len(words) <= _MOST_REWARDS else ""
 
 
 def _distance(logs: Logs) -> str:
     """KL where there is a reference, else entropy."""
-    kl = _plain("kl {:.2g}", "kl")
-    return kl(logs) or _plain("entropy {:.2f}", "entropy/mean", "watch/entropy")(logs)
+    return _plain("kl {:.2g}", "kl")(logs) or _plain("entropy {:.2f}", "entropy/mean", "watch/entropy")(logs)
 
 
 def _clipped(logs: Logs) -> str:

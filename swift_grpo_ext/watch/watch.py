@@ -13,6 +13,7 @@ from transformers import TrainerControl, TrainerState, TrainingArguments
 
 from swift_grpo_ext.errors import DeadRunError, RefusedError
 from swift_grpo_ext.settings import current_settings
+from swift_grpo_ext.version import __version__
 from swift_grpo_ext.watch.causes import Cause
 from swift_grpo_ext.watch.ending import EndRequest, save_last_step, wait_for
 from swift_grpo_ext.watch.guard import watches
@@ -128,7 +129,19 @@ class Watch(TrainerCallback):
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: object
     ) -> None:
         """An optimizer step begins: its learning rate is the one that the scheduler has set by now."""
+        if self._learning_rate is None:
+            self._announce()
         self._learning_rate = max(float(group["lr"]) for group in self._trainer.optimizer.param_groups)
+
+    def _announce(self) -> None:
+        """Right before the first step: ms-swift has said much since the first line."""
+        step = self._begun_at + 1
+        rewards = " ".join(self._trainer.scoring.reward_names)
+        report = Path(self._trainer.args.output_dir) / "report.html"
+        if self._first:
+            logger.info(
+                f"swift-grpo-ext {__version__}: step {step} begins; rewards {rewards}; report {report}"
+            )
 
     def end_step(self, step: int, grad_norm: float | None, skipped: bool) -> bool:
         """The optimizer has stepped; the ranks add up what they counted. True if the run is to end now."""

@@ -31,6 +31,7 @@ class Watched(Protocol):
     is_fsdp_enabled: bool
     num_generations: int
     beta: float
+    scoring: Any  # our `Scoring`
     _metrics: dict[str, defaultdict[str, list[float]]]
 
     def save_model(self, output_dir: str, _internal_call: bool) -> None:

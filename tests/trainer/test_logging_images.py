@@ -40,6 +40,19 @@ def test_paths_of_every_form_of_image(tmp_path):
     assert len(list((tmp_path / "kept").iterdir())) == 3
 
 
+def test_paths_are_absolute_as_the_run_finds_them(tmp_path, monkeypatch):
+    (tmp_path / "root/img").mkdir(parents=True)
+    Image.new("L", (1, 1)).save(tmp_path / "root/img/a.png")
+    monkeypatch.setenv("ROOT_IMAGE_DIR", str(tmp_path / "root"))
+    paths = PictureFolder(tmp_path / "kept").path_of
+    forms = ["img/a.png", {"path": "img/a.png", "bytes": None}]
+    assert list(map(paths, forms)) == [str(tmp_path / "root/img/a.png")] * 2
+    monkeypatch.chdir(tmp_path / "root")
+    monkeypatch.delenv("ROOT_IMAGE_DIR")
+    assert paths("img/a.png") == str(tmp_path / "root/img/a.png")
+    assert paths("https://example.org/a.png") == "https://example.org/a.png"
+
+
 def test_pictures_that_fit_no_more_or_cannot_be_written_are_left_out_and_that_is_said_once(tmp_path, said):
     small = PictureFolder(tmp_path / "kept", most_bytes=5)
     kept = [small.path_of({"bytes": content, "path": None}) for content in (b"1234", b"56", b"1234", b"78")]

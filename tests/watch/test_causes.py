@@ -176,10 +176,10 @@ def test_warnings(name, change, text):
     assert text in verdicts(steps(20, rollout=replace(GOOD_ROLLOUT, **change)))[name]
 
 
-def test_completions_that_are_cut_off_are_named_at_the_third_step():
+def test_completions_that_are_cut_off_are_named_at_the_sixth_step():
     rollout = replace(GOOD_ROLLOUT, clipped=1.0)
-    assert verdicts(steps(2, rollout=rollout)) == {}
-    assert set(verdicts(steps(3, rollout=rollout))) == {"cut-off"}
+    assert verdicts(steps(5, rollout=rollout)) == {}
+    assert set(verdicts(steps(6, rollout=rollout))) == {"cut-off"}
 
 
 def test_a_run_without_a_gradient_is_known_without_our_figures():

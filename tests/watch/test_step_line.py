@@ -33,6 +33,19 @@ def test_without_a_reference_it_is_the_entropy():
     assert "entropy 0.40" in step_line({name: value for name, value in LOGS.items() if name != "kl"})
 
 
+def test_each_reward_of_a_sum_is_named_as_it_was_typed_where_there_is_room():
+    logs = {**LOGS, "rewards/BarHeight/mean": 0.79, "rewards/ext_iou/mean": 0.05}
+    line = step_line(logs, width=200, names={"BarHeight": "bar_height"})
+    assert line.startswith("step 120/300  reward 0.512 ± 0.310  bar_height 0.79  ext_iou 0.05  length 143")
+    assert "bar_height" not in step_line(logs, width=90, names={"BarHeight": "bar_height"})
+    assert "ext_iou" not in step_line({**LOGS, "rewards/ext_iou/mean": 0.05}, width=200)
+
+
+def test_a_step_in_which_nothing_was_scored_has_a_line():
+    logs = {name: value for name, value in LOGS.items() if not name.startswith("reward")}
+    assert step_line(logs).startswith("step 120/300  reward -  length 143  cut off 3 %")
+
+
 def test_other_logs_have_no_line():
     assert step_line({"eval_reward": 0.5, "global_step/max_steps": "1/2"}) == ""
     assert step_line({"train_runtime": 3.0}) == ""

@@ -28,8 +28,8 @@ def test_the_verdict_names_the_best_checkpoint(tmp_path):
     (tmp_path / "checkpoint-20").mkdir()
     verdict = judge(run_with(tmp_path, [10, 30, 28]))
     assert verdict.level == "good"
-    ends, best = [reason for reason in verdict.reasons if "eld-out" in reason]
-    assert ends.startswith("Held-out reward 0.25 (0.11 to 0.39) at step 10, 0.7 (0.55")
+    assert verdict.headline.startswith("It learns: the held-out reward rose from 0.25 to 0.7, by 0.45 (0.289")
+    (best,) = [reason for reason in verdict.reasons if "eld-out" in reason]
     assert best.endswith(f"at step 20: {tmp_path / 'checkpoint-20'}.")
 
 
@@ -49,14 +49,13 @@ def test_the_verdict_is_by_the_reward_that_chose_the_best(tmp_path):
 def test_a_fall_is_worse_than_a_rising_training_reward(tmp_path):
     verdict = judge(run_with(tmp_path, [20, 35, 8, 6, 5]))
     assert verdict.level == "bad"
-    assert "below its best of steps 10 to 20 for 3 evaluations" in verdict.headline
+    assert verdict.headline.startswith("It gets worse: the held-out reward fell from 0.5 to 0.125, by -0.375")
     assert any("no checkpoint of that step is left" in reason for reason in verdict.reasons)
 
 
-def test_exploited_rewards_are_named(tmp_path):
-    verdict = judge(run_with(tmp_path, [20] * 8, training=[0.1 * number for number in range(1, 9)]))
-    assert "training reward up" in verdict.headline
-    assert "flat since step 20" in verdict.headline
+def test_held_out_rows_decide_where_training_rewards_say_nothing(tmp_path):
+    verdict = judge(run_with(tmp_path, [20, 20]))
+    assert verdict.headline.startswith("No clear change: the held-out reward went from 0.5 to 0.5")
 
 
 def test_the_held_out_curve_comes_first_with_its_interval(tmp_path):

@@ -4,7 +4,6 @@ import json
 import math
 
 import pytest
-from swift_grpo_ext.watch.report.names import with_typed_names
 
 from swift_grpo_ext.errors import OutputFolderError
 from swift_grpo_ext.watch.held_out import Evaluation, append
@@ -166,7 +165,7 @@ def test_rewards_have_the_names_that_were_typed(tmp_path):
     arguments = {"num_generations": 4, "reward_funcs": ["my_choice", "ext_format"]}
     (folder / "args.json").write_text(json.dumps(arguments))
     append(folder, Evaluation(2, {"reward": (1.0,), "ext_choice": (1.0,)}))
-    run = with_typed_names(read_run(folder))
+    run = read_run(folder)
     assert run.reward_names() == ["my_choice", "ext_format"]
     assert list(run.groups[0].samples[0].rewards) == ["my_choice", "ext_format"]
     assert list(run.held_out[0].scores) == ["reward", "my_choice"]
@@ -175,14 +174,23 @@ def test_rewards_have_the_names_that_were_typed(tmp_path):
 def test_names_that_cannot_be_told_apart_stay(tmp_path):
     folder = write_run(tmp_path / "run", [0.5] * 4)
     (folder / "args.json").write_text(json.dumps({"reward_funcs": ["a", "b", "c"]}))
-    assert with_typed_names(read_run(folder)).reward_names() == ["ext_choice", "ext_format"]
+    assert read_run(folder).reward_names() == ["ext_choice", "ext_format"]
 
 
 def test_the_bill_is_of_the_mean_step(tmp_path):
-    seconds = {"seconds/start": 50.0, "seconds/rollout": 3.0, "seconds/forward": 0.999, "seconds/log": 0.001}
-    run = read_run(write_run(tmp_path / "run", [0.5] * 4, **seconds))
-    assert [(bar.label, bar.percent) for bar in bill(run)] == [
-        ("rollout", "75 %"),
-        ("policy forward", "25 %"),
-    ]
+    folder = write_run(tmp_path / "run", [0.5] * 4)
+    journal = Journal(folder, rank=0)
+    journal.add("bill", step=5, steps=5, seconds={"rollout": 15.0, "forward": 4.0, "check": 0.01}, work={})
+    journal.add("bill", step=6, steps=1, seconds={"rollout": 3.0, "forward": 2.0, "prepare": 0.1}, work={})
+    bars = [(bar.label, bar.percent, round(bar.seconds, 2)) for bar in bill(read_run(folder))]
+    assert bars == [("rollout", "75 %", 3.0), ("policy forward", "25 %", 1.0)]
     assert bill(read_run(write_run(tmp_path / "other", [0.5] * 4))) == []
+
+
+def test_what_was_read_and_why_it_scored_less_stand_beside_a_completion(tmp_path):
+    read = {"read": [{"Mine": "7"}] * 4, "reason": [{"Mine": "gold: 8", "ext_format": "unread: no tag"}] * 4}
+    own = {"question": ["Which digit?"] * 4, "gold": ["8"] * 4}
+    folder = write_run(tmp_path / "run", [0.5] * 4, completions=[table(1, ["7"] * 4) | read | own])
+    group = read_run(folder).groups[0]
+    assert group.samples[0].read == ("Mine: read 7; gold: 8", "ext_format: unread: no tag")
+    assert (group.question, group.solution) == ("Which digit?", "8")

@@ -24,9 +24,14 @@ from tests.watch.report.made_up_run import data_of, write_run
             [i / 50 for i in range(50)],
             {"grad_norm": 0.0},
             "bad",
-            "Nothing is learned: no step had a gradient",
+            "Nothing is learned: the gradient was 0 for 50 steps",
         ),
-        ([i / 50 for i in range(50)], {"watch/moved": 0.0}, "bad", "Nothing is learned: no parameter moved"),
+        (
+            [i / 50 for i in range(50)],
+            {"watch/moved": 0.0},
+            "bad",
+            "Nothing is learned: parameters did not move for 50 steps",
+        ),
         ([i / 50 for i in range(50)], {"watch/moved": 0.0, "watch/master_moved": 0.5}, "good", "It learns"),
         (
             [0.5] * 50,
@@ -45,10 +50,10 @@ def test_verdict(tmp_path, rewards, figures, level, headline):
 @pytest.mark.parametrize(
     ("figures", "reason"),
     [
-        ({"frac_reward_zero_std": 1.0}, "In 100% of the groups every completion earned the same"),
+        ({"frac_reward_zero_std": 1.0}, "in 100 % of the groups every completion got the same reward"),
         ({"grad_norm": math.nan}, "Not finite in at least one step: grad_norm"),
-        ({"completions/clipped_ratio": 0.9}, "90% of the completions were cut"),
-        ({"reward_coverage": 0.5}, "Only 50% of the completions were scored"),
+        ({"completions/clipped_ratio": 0.9}, "90 % of the completions are cut off"),
+        ({"reward_coverage": 0.5}, "reward of this run scored only 50 % of the completions"),
     ],
 )
 def test_reasons(tmp_path, figures, reason):
@@ -62,7 +67,7 @@ def test_a_run_that_never_scored_anything(tmp_path):
     lines = [json.loads(line) for line in (folder / "logging.jsonl").read_text().splitlines()]
     kept = [{name: line[name] for name in line if not name.startswith("reward")} for line in lines]
     (folder / "logging.jsonl").write_text("".join(json.dumps(record) + "\n" for record in kept))
-    assert judge(read_run(folder)).headline == "Nothing is learned: no completion was scored."
+    assert judge(read_run(folder)).headline.startswith("Nothing is learned: no completion was scored for 12")
     assert "reward" not in {chart["title"] for chart in data_of(write_report(folder))["charts"]}
 
 
@@ -85,10 +90,36 @@ def test_what_the_monitors_wrote_down_is_among_the_reasons(tmp_path):
 def test_nothing_is_said_twice(tmp_path):
     """What a monitor found is not found again in the figures; the bill has its picture."""
     folder = write_run(tmp_path / "run", [0.1] * 12, **{"completions/clipped_ratio": 0.9})
-    assert any("were cut at the length limit" in reason for reason in judge(read_run(folder)).reasons)
+    assert any("cut off at the length limit" in reason for reason in judge(read_run(folder)).reasons)
     journal = Journal(folder, rank=0)
-    journal.add("verdict", step=3, id="clipped", level="warn", text="90 % are cut off")
-    journal.add("note", step=5, id="bill", text="1 s a step: rollout 60 %")
+    journal.add("verdict", step=3, id="cut-off", level="warning", text="90 % are cut off")
+    journal.add("bill", step=5, steps=5, seconds={"rollout": 3.0}, work={})
     reasons = judge(read_run(folder)).reasons
     assert len([reason for reason in reasons if "cut" in reason]) == 1
     assert not any("a step" in reason for reason in reasons)
+
+
+def with_each(folder, **rewards):
+    """A run of as many steps as each reward has means, which it logs one by one."""
+    steps = len(next(iter(rewards.values())))
+    write_run(folder, [sum(each) for each in zip(*rewards.values(), strict=True)])
+    lines = [json.loads(line) for line in (folder / "logging.jsonl").read_text().splitlines()]
+    for step in range(steps):
+        for name in ("ext_choice", "ext_format"):
+            lines[step].pop(f"rewards/{name}/mean")
+        lines[step] |= {f"rewards/{name}/mean": means[step] for name, means in rewards.items()}
+    (folder / "logging.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return read_run(folder)
+
+
+def test_a_reward_that_stands_still_beside_one_that_learns_is_named(tmp_path):
+    rising = [step / 50 for step in range(50)]
+    verdict = judge(with_each(tmp_path / "run", ext_count=rising, ext_iou=[0.2] * 50, ext_format=[1.0] * 50))
+    assert verdict.level == "warn"
+    assert verdict.headline.startswith("It learns in part: the reward rose from")
+    assert verdict.headline.endswith("; ext_iou stands still at 0.2.")
+
+
+def test_a_rise_that_is_clear_and_small_is_none(tmp_path):
+    rewards = [0.471 + 0.0001 * step for step in range(50)]
+    assert judge(read_run(write_run(tmp_path / "run", rewards))).headline.startswith("No clear change")
