@@ -62,12 +62,6 @@ class Settings(BaseSettings):
         description="What to do with a run that cannot learn. warn: report why. stop: report why, and end "
         "the run.",
     )
-    dead_after: int = Field(
-        default=3,
-        ge=1,
-        description="Steps in a row that a fault must last before it is reported; twice as many before a "
-        "dead run is stopped.",
-    )
     on_stall: Literal["warn", "abort"] = Field(
         default="warn",
         description="What to do when a phase lasts too long. warn: write the stacks of all threads of every "
