@@ -53,6 +53,6 @@ def fix(
         scale=scale_rewards,  # type: ignore[arg-type]
         penalty=beta * kl_values if kl_in_reward and kl_values is not None else None,
     )
-    groups = found.rewards.view(-1, num_generations)
+    groups = found.rewards.to(rewards_per_func.device).view(-1, num_generations)
     means = groups.nanmean(dim=1, keepdim=True).nan_to_num()
     return found.advantages, torch.where(groups.isnan(), means, groups).view(-1)

@@ -62,10 +62,9 @@ class Segments:
 class GroupAdvantages:
     """Advantages of a batch and what they were taken from."""
 
-    advantages: Float[Tensor, " completions"]  # 0 where not `kept`
-    rewards: Float[
-        Tensor, " completions"
-    ]  # weighted sum of scores, less the KL penalty; NaN where not `scored`
+    advantages: Float[Tensor, " completions"]  # on the device of the rewards; 0 where not `kept`
+    # On the CPU, like all that follow: a weighted sum of scores, less the KL penalty; NaN where not `scored`.
+    rewards: Float[Tensor, " completions"]
     scored: Bool[Tensor, " completions"]  # completions that can be compared with their group
     kept: Bool[Tensor, " completions"]  # scored completions of groups with at least two of them
     segments: Segments  # the groups, with the kept completions as members
@@ -73,7 +72,7 @@ class GroupAdvantages:
     @property
     def group_std(self) -> Float64[Tensor, " completions"]:
         """Deviation of the rewards in each completion's group, on the CPU; 0 in a dropped group."""
-        return self.segments.std(self.rewards.cpu().double())
+        return self.segments.std(self.rewards.double())
 
 
 def group_advantages(
@@ -95,8 +94,11 @@ def group_advantages(
     scales each function in its group, then the sum over the batch, but not for ``reinforce_plus_plus``.
     """
     device = rewards_per_func.device
+    # A few numbers with many small decisions: read once, and decided where nothing waits for a GPU.
+    values, weights = (part.detach().float().cpu() for part in (rewards_per_func, weights))
+    group = group.cpu()
     counts = weights != 0  # a function of weight 0 is only watched
-    values, weights = (part.detach().float().cpu() for part in (rewards_per_func[:, counts], weights[counts]))
+    values, weights = values[:, counts], weights[counts]
     values = torch.where(values.isfinite(), values, torch.nan)
     rewards = (values * weights).nansum(dim=1) - (0.0 if penalty is None else penalty.detach().float().cpu())
     scored = scored_completions(values, group) & rewards.isfinite()
@@ -108,9 +110,7 @@ def group_advantages(
     else:
         raw = _centred_and_scaled(rewards.double(), segments, estimator, scale)
     advantages = torch.where(kept, raw, 0.0).float()
-    return GroupAdvantages(
-        advantages.to(device), rewards.to(device), scored.to(device), kept.to(device), segments
-    )
+    return GroupAdvantages(advantages.to(device, non_blocking=True), rewards, scored, kept, segments)
 
 
 def scored_completions(
@@ -168,6 +168,7 @@ def reward_statistics(
     with fewer than two) and ``unscored/<reward>``. The others are taken over what is scored.
     """
     rewards = result.rewards[result.scored]
+    rewards_per_func = rewards_per_func.cpu()
     groups = result.segments.index.tolist()
     first = [groups.index(group) for group in sorted(set(groups))]  # row at which each is met
     group_kept = result.segments.count[first] > 0

@@ -108,8 +108,10 @@ class MicroBatch:
             if which := chosen.get(name):
                 # Of one row: transformers 5.16 repeats features of MiniCPM-V once for each row of pixels.
                 pixels = images.parts[0].new_empty(1, 0) if encoded else images.pixels_of(which)
-                inputs[name] = pixels.to(self.inputs["input_ids"].device)
-                inputs |= images.grid_of(which)
+                device = self.inputs["input_ids"].device
+                inputs[name] = pixels.to(device, non_blocking=True)
+                grids = images.grid_of(which)
+                inputs |= {grid: values.to(device, non_blocking=True) for grid, values in grids.items()}
         return inputs
 
 

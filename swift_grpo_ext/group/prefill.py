@@ -124,7 +124,8 @@ def find_distinct(inputs: ModelInputs, media: Sequence[Medium]) -> Distinct:
     which = {name: images.of_rows(rows) for name, images in found.items()}
     shared = found if len(rows) < len(ids) else {}  # else pixels are left where they are
     for name, images in shared.items():
-        kept |= {name: images.pixels_of(which[name]), **images.grid_of(which[name])}
+        grids = {grid: values.to(ids.device) for grid, values in images.grid_of(which[name]).items()}
+        kept |= {name: images.pixels_of(which[name]), **grids}
     kept |= {name: pace[which[VIDEO_PIXELS]] for name, pace in paces.items()}
     wanted = [(images, which[name]) for name, images in found.items()]
     return Distinct(kept, [rows.index(row) for row in first], wanted)

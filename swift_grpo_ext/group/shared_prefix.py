@@ -155,7 +155,7 @@ def build_pack(
         "score": score,
         "target": target,
     }
-    on_device = {name: index.to(input_ids.device) for name, index in indices.items()}
+    on_device = {name: index.to(input_ids.device, non_blocking=True) for name, index in indices.items()}
     return Pack(layout=layout, **on_device, batch=batch, seq=seq, keep=keep)
 
 

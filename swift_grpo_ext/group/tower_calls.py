@@ -162,7 +162,7 @@ def grids_of(
 ) -> dict[str, Int[Tensor, "..."]]:
     """The grid of some images as an encoder takes it: a tower calls that of any medium by one name."""
     grids = images.grid_of(which).items()
-    return {"grid_thw" if of_tower else name: grid.to(device) for name, grid in grids}
+    return {"grid_thw" if of_tower else name: grid.to(device, non_blocking=True) for name, grid in grids}
 
 
 def features_of(found: Encoded) -> Features:

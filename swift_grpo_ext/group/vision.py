@@ -32,7 +32,7 @@ class Images:
 
     # Of each image, ``(rows of pixels, ...)``, or ``(..., columns)`` for ``target_sizes``.
     parts: tuple[Pixels, ...]
-    grid: Grid | None  # None where each pixel row is an image
+    grid: Grid | None  # on the CPU; None where each pixel row is an image
     rows: tuple[range, ...]  # for each row of the batch the range of its images
     sizes: tuple[int, ...]  # pixel rows of each image
     tokens: tuple[int, ...]  # placeholder tokens of each image, one for each of its features
@@ -94,8 +94,10 @@ def assign(
         CannotPackError: Pixels, grid and placeholder tokens do not fit each other, or a row ends inside an
             image.
     """
+    grid = None if grid is None else grid.cpu()
+    placeholders = placeholders.cpu()
     sizes, weights = _measured(pixels, grid, name)
-    inside, runs = pad(placeholders.cpu(), (0, 1)).flatten().unique_consecutive(return_counts=True)
+    inside, runs = pad(placeholders, (0, 1)).flatten().unique_consecutive(return_counts=True)
     tokens = runs[inside].tolist()
     if name != "image_sizes" or len(tokens) != len(sizes):
         tokens = _proportional(weights, sum(tokens))
@@ -109,9 +111,7 @@ def assign(
     keys = tuple(fingerprints(pixels.movedim(axis, 0), sizes, grid))
     parts = pixels.split(sizes, axis)
     places = torch.full(placeholders.shape, -1)
-    places[placeholders.cpu()] = torch.arange(len(tokens)).repeat_interleave(
-        torch.tensor(tokens, dtype=torch.long)
-    )
+    places[placeholders] = torch.arange(len(tokens)).repeat_interleave(torch.tensor(tokens, dtype=torch.long))
     return Images(parts, grid, rows, tuple(sizes), tuple(tokens), keys, places, name)
 
 
@@ -154,19 +154,21 @@ def fingerprints(pixels: Pixels, sizes: Sequence[int], grid: Grid | None) -> lis
     """A 128-bit fingerprint of the bits of each image, computed where the pixels are.
 
     Two multilinear hashes modulo 2**64: in integers the order of summation does not matter. An image that is
-    the same as the one before it, as within a group, is only compared.
+    the same as the one before it, as within a group, is only compared. The host waits for a GPU twice, for
+    any number of images.
     """
     bits = pixels.reshape(len(pixels), -1).view(_INTEGER_OF_BYTES[pixels.element_size()])
     shapes = [[size] for size in sizes] if grid is None else grid.flatten(1).tolist()
-    keys: list[Key] = []
-    hashes: list[int] = []
-    before = bits[:0]
-    for part, shape in zip(bits.split(list(sizes)), shapes, strict=True):
-        if not hashes or not torch.equal(before, part):
-            hashes = _hash(part).tolist()
-        keys.append((*hashes, *shape))
-        before = part
-    return keys
+    parts = bits.split(list(sizes))
+    if not parts:
+        return []
+    alike = [(one == other).all() for one, other in pairwise(parts) if one.shape == other.shape]
+    repeats = iter(torch.stack(alike).tolist() if alike else [])
+    # Number of the hash of each image: a new one, unless its pixels are those of the image before it.
+    new = [True, *(one.shape != other.shape or not next(repeats) for one, other in pairwise(parts))]
+    hashes = torch.stack([_hash(part) for part, first in zip(parts, new, strict=True) if first]).tolist()
+    number = [count - 1 for count in accumulate(map(int, new))]
+    return [(*hashes[own], *shape) for own, shape in zip(number, shapes, strict=True)]
 
 
 def image_numbers(
@@ -207,7 +209,7 @@ def _multipliers(count: int, seed: int, device: torch.device) -> Int[Tensor, " n
     """Random odd 64-bit numbers, the same on every device."""
     numbers = torch.Generator().manual_seed(seed)
     drawn = torch.randint(-(2**63), 2**63 - 1, (count,), generator=numbers, dtype=torch.int64)
-    return (drawn | 1).to(device)
+    return (drawn | 1).to(device, non_blocking=True)
 
 
 def outside_of_language(base: PreTrainedModel) -> Iterator[tuple[str, nn.Parameter]]:

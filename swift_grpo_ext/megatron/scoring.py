@@ -78,7 +78,7 @@ class RankScoring:
         kept = baselines.kept
         if kept is not None and not kept.all() and host.model.training:
             # The micro-batches hold the completions of all ranks that compute them together, in order.
-            rows = gather_over(self._own(kept).int(), group=host._get_rollout_group())
+            rows = gather_over(self._own(kept).int().to(every.device), group=host._get_rollout_group())
             leave_out(batches, rows.bool())
         return self._own(baselines.of_loss(every))
 

@@ -25,12 +25,13 @@ class Baselines:
 
     def __init__(self, host: Host) -> None:
         self._host = host
-        self.kept: Bool[Tensor, " completions"] | None = None  # of the last batch, all ranks: it is scored
+        # Of the last batch, all ranks, on the CPU: it is scored.
+        self.kept: Bool[Tensor, " completions"] | None = None
 
     def deviations(self, samples: Sequence[VisionSample], rewards: Rewards) -> PerCompletion:
         """Deviation of the rewards of each completion's group; 0 sends it to resampling."""
-        result, rows = self._baselines(samples, rewards)
-        return result.group_std[rows].float().to(rewards.device)
+        result, rows = self._baselines(samples, rewards.cpu())
+        return result.group_std[rows].float().to(rewards.device, non_blocking=True)
 
     def advantages(
         self, samples: Sequence[VisionSample], rewards: Rewards, penalty: PerCompletion | None = None
@@ -39,7 +40,9 @@ class Baselines:
 
         ``penalty`` is taken off its rewards: see `kl_penalty`.
         """
-        host = self._host
+        host, device = self._host, rewards.device
+        # A few numbers, read once: every look at one of them on a GPU would empty its queue of kernels.
+        rewards, penalty = rewards.cpu(), None if penalty is None else penalty.cpu()
         result, rows = self._baselines(samples, rewards, penalty)
         last = _last_of_each(rows)
         metrics = host._metrics["train" if host.model.training else "eval"]
@@ -52,13 +55,13 @@ class Baselines:
             scores = [None if score != score else score for score in column.tolist()]
             host._logs["rewards"][name].extend(scores)
         self.kept = result.kept[rows]
-        return result.advantages[rows]
+        return result.advantages[rows].to(device, non_blocking=True)
 
     def of_loss(self, advantages: PerCompletion) -> PerCompletion:
         """The last batch's as a loss takes them that splits a group into above 0 and not: NaN is neither."""
         if self.kept is None or not loss_named(self._host.loss_type).whole_groups:
             return advantages
-        return advantages.masked_fill(~self.kept.to(advantages.device), torch.nan)
+        return advantages.masked_fill(~self.kept.to(advantages.device, non_blocking=True), torch.nan)
 
     def leave_out_unscored(
         self, samples: Sequence[VisionSample], batches: Sequence[Mapping[str, GRPOBatch]]
@@ -145,7 +148,8 @@ def leave_out(batches: Sequence[GRPOBatch], kept: Bool[Tensor, " completions"]) 
     """Take the completions of micro-batches that are not ``kept``, in their order, out of the loss."""
     sizes = [len(batch.completion_mask) for batch in batches]
     for batch, rows in zip(batches, kept.split(sizes), strict=True):
-        batch.completion_mask = batch.completion_mask & rows[:, None]
+        mask = batch.completion_mask
+        batch.completion_mask = mask & rows[:, None].to(mask.device, non_blocking=True)
 
 
 def numbers(names: Sequence[Hashable]) -> Int[Tensor, " names"]:
