@@ -1,8 +1,10 @@
 """Folders and files that are written to."""
 
+import fcntl
 import json
 import os
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +27,43 @@ def made_folder(path: Path, flag: str) -> Path:
         fix = "give a folder that can be written"
         raise OutputFolderError(what, where=f"{flag} {path}", fix=fix)
     return path
+
+
+@contextmanager
+def claimed(folder: Path, writes: bool = True) -> Iterator[None]:
+    """While this is open, no other run may claim a folder; ``writes`` says whether this process claims it.
+
+    Where the file system has no locks, or nothing can be written, nobody is kept out.
+
+    Raises:
+        OutputFolderError: Another run has it: both would write their logs and checkpoints there.
+    """
+    with ExitStack() as stack:
+        if writes:
+            with suppress(OSError):
+                folder.mkdir(parents=True, exist_ok=True)
+                _lock(stack, folder)
+        yield
+
+
+def _lock(stack: ExitStack, folder: Path) -> None:
+    """Hold a lock in a folder as long as the stack is open.
+
+    Raises:
+        OutputFolderError: Another process holds it.
+    """
+    path = folder / ".swift_grpo_ext.lock"
+    descriptor = os.open(path, os.O_CREAT | os.O_RDWR)
+    stack.callback(os.close, descriptor)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise OutputFolderError(
+            "another run writes its logs and checkpoints there",
+            where=f"--output_dir {folder}",
+            fix="another --output_dir, or --add_version true",
+        ) from None
+    stack.callback(path.unlink, missing_ok=True)
 
 
 def write_whole(path: Path, content: bytes) -> None:

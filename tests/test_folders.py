@@ -5,7 +5,7 @@ from typer.testing import CliRunner
 
 from swift_grpo_ext.cli import app
 from swift_grpo_ext.errors import OutputFolderError
-from swift_grpo_ext.folders import made_folder
+from swift_grpo_ext.folders import claimed, made_folder
 
 
 @pytest.fixture
@@ -49,3 +49,19 @@ def test_a_converted_checkpoint_needs_one_too(monkeypatch, file):
     monkeypatch.setattr(ovis2_convert, "_read_json", lambda _: {})
     with pytest.raises(OutputFolderError, match=r"\[TARGET "):
         ovis2_convert.convert_checkpoint(file.parent, file / "below")
+
+
+def test_two_runs_do_not_write_into_one_folder(tmp_path):
+    folder = tmp_path / "output"
+    with claimed(folder), claimed(folder, writes=False), claimed(tmp_path / "other"):
+        second = claimed(folder)
+        with pytest.raises(OutputFolderError, match=r"another run writes its logs .* --add_version true"):
+            second.__enter__()
+    with claimed(folder):
+        pass
+    assert list(folder.iterdir()) == []
+
+
+def test_a_folder_without_locks_is_claimed_by_all(file):
+    with claimed(file / "below"), claimed(Path("/proc/none")):
+        pass

@@ -38,6 +38,22 @@ class Problem(NamedTuple):
 Problems = dict[str, Problem]
 
 
+def require_enough(rows: int, prompts: int) -> None:
+    """Refuse a run of fewer rows than a generation batch has prompts.
+
+    No batch is ever full: ms-swift would train for no step, and end as if it had.
+
+    Raises:
+        RefusedError: There are too few rows.
+    """
+    if rows < prompts:
+        raise RefusedError(
+            f"{rows} rows do not fill a generation batch of {prompts} prompts: not one step would be trained",
+            where="--dataset",
+            fix="more rows, or a smaller --steps_per_generation or --per_device_train_batch_size",
+        )
+
+
 class Rows:
     """Rows on their way to samples.
 
