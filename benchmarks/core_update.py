@@ -16,9 +16,9 @@ from torch import Tensor
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # a bare machine: nothing is installed
 
 from swift_grpo_ext.group import interface
-from swift_grpo_ext.group.forward import pack_inputs, packed_scores
+from swift_grpo_ext.group.forward import packed_scores
 from swift_grpo_ext.group.interface import take_packs
-from swift_grpo_ext.group.micro_batch import images_in_order
+from swift_grpo_ext.group.micro_batch import images_in_order, pack_inputs
 from swift_grpo_ext.group.shared_prefix import build_pack, read_rows
 from swift_grpo_ext.group.vision import FeatureCache, Images, assign, image_numbers
 

@@ -173,7 +173,7 @@ def run(path: str, row: Row, ranks: int, folder: Path) -> tuple[Any, Update, Cou
 
 def measure(row: Row, ranks: int, folder: Path) -> dict[str, Any]:
     """One row of the table."""
-    from swift_grpo_ext.trainer.group_cut import alone
+    from swift_grpo_ext.group.cut import alone
 
     with without_flash_kernel() if "padding_free" in row.args else nullcontext():
         _, stock, stock_passes, _ = run(HOST, row, ranks, folder)
@@ -190,13 +190,13 @@ def measure(row: Row, ranks: int, folder: Path) -> dict[str, Any]:
     }
     off = [name for name in ("vision_once", "skip_old_logps") if not gains[name]]
     later = f"later updates of a generation need it; --steps_per_generation {row.sizes[1]}"
-    why = {name: trainer.passes.enabled.why_off.get(name, later) for name in off}
+    why = {name: trainer.passes.features.why_off.get(name, later) for name in off}
     reasons = [f"{name}: {reason}" for name, reason in why.items()]
     if row.held == 1 and trainer.cut == alone(row.sizes[0], ranks):  # said of fewer ranks, a smaller group
         trainer.cut = alone(row.sizes[0], row.group)
     if shared != "whole":
         reasons.insert(
-            0, f"shared_prefix: {trainer.passes.enabled.why_off.get('shared_prefix') or trainer.cut}"
+            0, f"shared_prefix: {trainer.passes.features.why_off.get('shared_prefix') or trainer.cut}"
         )
     return {
         "script": row.script,

@@ -31,8 +31,8 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from swift_grpo_ext.group import interface
-from swift_grpo_ext.group.forward import pack_inputs, packed_scores, row_scores
-from swift_grpo_ext.group.micro_batch import images_in_order
+from swift_grpo_ext.group.forward import packed_scores, row_scores
+from swift_grpo_ext.group.micro_batch import images_in_order, pack_inputs
 from swift_grpo_ext.group.shared_prefix import Pack, build_pack, read_rows
 from swift_grpo_ext.group.tree import WORTH
 from swift_grpo_ext.group.vision import Images, assign, image_numbers

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields, replace
-from typing import Any
+from collections.abc import Iterable
+from dataclasses import dataclass
 
 from swift_grpo_ext import versions
 from swift_grpo_ext.defects import DEFECTS
 from swift_grpo_ext.errors import UnknownPartError, nearest
+from swift_grpo_ext.features import features_of
 from swift_grpo_ext.settings import GONE_FEATURES
 
 
@@ -22,49 +22,9 @@ class Part:
     features: tuple[str, ...] = ()  # what can be left out of it alone, as ``<part>.<feature>``
 
 
-@dataclass(frozen=True)
-class Enabled:
-    """The features of the trainer that a run uses.
-
-    A feature has one name: this one, in the line at the start, in ``gains.json``, in
-    ``SWIFT_GRPO_EXT_DISABLE`` and in docs/parts/trainer.md. The weightiest come first.
-    """
-
-    shared_prefix: bool = True  # a prompt is forwarded once for its completions
-    vision_once: bool = True  # an image is encoded once for all passes
-    skip_old_logps: bool = True  # the old pass is left out
-    chunked_logps: bool = True  # log-probs are computed chunk by chunk
-    shared_prefill: bool = True  # a prompt is computed once for the completions that are sampled from it
-    reduced_recompute: bool = True  # gradient checkpointing computes less of a pack again
-    skip_zero_advantage: bool = True  # completions without a gradient are left out of the policy's pass
-    prepare_ahead: bool = True  # images of the next generation batch are prepared while this one trains
-    self_check: bool = True  # the first pass of each kind is compared with ms-swift's own
-    no_lora_dropout: bool = True  # ms-swift's default dropout of LoRA is off
-    # For each that is off the reason; what would turn it on stands behind a semicolon.
-    why_off: Mapping[str, str] = field(default_factory=dict)
-
-    def without(self, **reasons: str) -> Enabled:
-        """The same without those for which there is a reason; those that are off keep theirs."""
-        new = {name: why for name, why in reasons.items() if why and getattr(self, name)}
-        off: dict[str, Any] = dict.fromkeys(new, False)
-        return replace(self, **off, why_off={**self.why_off, **new})
-
-    def without_forward(self, reason: str) -> Enabled:
-        """The same with the stock forward."""
-        names = ("shared_prefix", "vision_once", "chunked_logps", "reduced_recompute", "skip_zero_advantage")
-        return self.without(**dict.fromkeys(names, reason))
-
-    @property
-    def stock_forward(self) -> bool:
-        """True if nothing changes the forward."""
-        return not (self.shared_prefix or self.vision_once or self.chunked_logps)
-
-
-FEATURES = tuple(each.name for each in fields(Enabled) if not each.name.startswith("why_"))
 _FIXES = tuple(
     dict.fromkeys(name for defect in DEFECTS.values() if defect.patch for name in (defect.id, defect.patch))
 )
-_MEGATRON = ("shared_prefix", "vision_once", "completion_logits", "skip_old_logps", "self_check")
 
 # In the order in which they are applied: defects of the stack first, then what builds on it.
 PARTS: dict[str, Part] = {
@@ -77,13 +37,13 @@ PARTS: dict[str, Part] = {
         "swift_grpo_ext.trainer",
         (versions.HOST, "torch", "transformers", "trl", "msgspec"),
         commands=("rlhf grpo",),
-        features=(*FEATURES, "held_out"),  # which says itself whether it is on
+        features=features_of("trainer"),
     ),
     "megatron": Part(
         "swift_grpo_ext.megatron",
         (versions.HOST, "torch", "transformers"),
         commands=("megatron rlhf",),
-        features=_MEGATRON,
+        features=features_of("megatron"),
     ),
     "rewards": Part("swift_grpo_ext.rewards", commands=("rlhf grpo", "megatron rlhf")),
     "presets": Part("swift_grpo_ext.deepspeed", commands=("rlhf grpo", "rlhf", "sft", "pt")),

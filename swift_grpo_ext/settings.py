@@ -78,16 +78,10 @@ class Settings(BaseSettings):
         description="How the tokens of a pack attend to each other: SDPA prompt by prompt, SDPA with a whole "
         "mask, FlexAttention (GPU), or a variable-length flash kernel (GPU).",
     )
-    group_batch: bool | None = Field(
-        default=None,
-        description="Micro-batches of the same completions per step. Unset: as much of a group as fits. 1: "
-        "whole groups, or an error. 0: what per_device_train_batch_size and gradient_accumulation_steps say.",
-    )
-    group_batch_tokens: int = Field(
-        default=0,
-        ge=0,
-        description="Most completion tokens of a micro-batch that group_batch cuts. 0: no limit with "
-        "group_batch 1; else half of the GPU's free memory, or 16,384 tokens without a GPU.",
+    group_batch: bool = Field(
+        default=True,
+        description="Micro-batches of the same completions per step that hold as much of a group as fits. 0: "
+        "what per_device_train_batch_size and gradient_accumulation_steps say.",
     )
     agree_every: int = Field(
         default=50,
@@ -101,18 +95,10 @@ class Settings(BaseSettings):
         "of our own figures at most 15 are logged, to logging.jsonl and trackers. figures: the line, and all "
         "figures are logged. all: all are logged, and printed as ms-swift does.",
     )
-    held_out_share: float = Field(
-        default=0.05,
-        gt=0,
-        le=1,
-        description="Share of a run's time that evaluations on held-out rows may take at most; from it "
-        "follows how many rows of the validation set are answered. 1: all of them.",
-    )
     held_out_stop: int = Field(
         default=0,
         ge=0,
-        description="Save and stop when the held-out reward has been below its best by more than its "
-        "interval for so many evaluations, or flat for twice as many while the training reward rises. "
+        description="Save and stop after so many evaluations on held-out rows in a row without a better one. "
         "0: never.",
     )
     preflight: Literal["off", "on", "only"] = Field(

@@ -6,7 +6,8 @@ import pytest
 
 from swift_grpo_ext import registration
 from swift_grpo_ext.errors import UnknownPartError
-from swift_grpo_ext.parts import FEATURES, PARTS, check_disabled
+from swift_grpo_ext.features import FEATURES, features_of
+from swift_grpo_ext.parts import PARTS, check_disabled
 from swift_grpo_ext.registration import summary, swift_command
 from swift_grpo_ext.settings import GONE_FEATURES, Settings, current_settings, disabled
 from swift_grpo_ext.version import __version__
@@ -37,9 +38,10 @@ def test_a_feature_is_not_called_like_a_part():
     assert not set(PARTS) & {name for part in PARTS.values() for name in part.features}
 
 
-def test_the_page_of_the_trainer_names_every_feature():
-    page = (Path(__file__).parents[1] / "docs/parts/trainer.md").read_text(encoding="utf-8")
-    assert not [name for name in FEATURES if f"`{name}`" not in page]
+def test_the_page_of_each_engine_names_every_feature():
+    for engine in ("trainer", "megatron"):
+        page = (Path(__file__).parents[1] / f"docs/parts/{engine}.md").read_text(encoding="utf-8")
+        assert not [name for name in features_of(engine) if f"`{name}`" not in page], engine
 
 
 @pytest.mark.parametrize(

@@ -107,8 +107,7 @@ def _cuts_labelled_groups(run: Run) -> Iterator[Problem]:
             f"REAL compares the completions of a group, and micro-batches of {batch} hold parts of groups of "
             f"{group}",
             f"loss_type {run.loss_type}, per_device_train_batch_size {batch}",
-            f"--per_device_train_batch_size with a multiple of {group}, or SWIFT_GRPO_EXT_GROUP_BATCH=1 "
-            "without SWIFT_GRPO_EXT_GROUP_BATCH_TOKENS",
+            f"--per_device_train_batch_size with a multiple of {group}",
         )
 
 

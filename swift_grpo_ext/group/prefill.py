@@ -14,8 +14,8 @@ from jaxtyping import Float, Int, Shaped
 from torch import Tensor, nn
 from transformers import Cache
 
-from swift_grpo_ext.group.forward import TOKEN_INPUTS, options_of
 from swift_grpo_ext.group.media import MEDIA_INPUTS, VIDEO_PIXELS, Medium, ModelInputs
+from swift_grpo_ext.group.micro_batch import TOKEN_INPUTS, options_of
 from swift_grpo_ext.group.shared_prefix import CannotPackError, check_names
 from swift_grpo_ext.group.tower_calls import Wanted
 from swift_grpo_ext.group.vision import Images, assign_media

@@ -1,7 +1,7 @@
-"""Holds the log-probs of one micro-batch against the stock path's, row by row."""
+"""The log-probs of one micro-batch held against the stock path's, for both engines."""
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 
 import torch
@@ -16,6 +16,33 @@ EXACT = (1e-4, 5e-3)
 # tokens, where chance evens out, and for the single one that is furthest off.
 _OF_SPREAD = (4.0, 8.0)
 _MIXED = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp8": torch.bfloat16}
+
+
+Logps = Float[Tensor, "batch keep"]
+
+
+def compare(
+    models: Iterable[nn.Module],
+    ours: Callable[[], Logps],
+    stock: Callable[[], tuple[Logps, Logps]],
+    mask: Shaped[Tensor, "batch keep"],
+    dtype: torch.dtype,
+) -> str:
+    """Why our log-probs of some rows cannot be used, in a clause; empty if they can.
+
+    Args:
+        models: Whose dropout is off meanwhile.
+        ours: Log-probs of the rows by our pass.
+        stock: The same by ms-swift's, in two layouts where rounding shows (see `limits`), else twice one.
+        mask: True where a log-prob counts.
+        dtype: Of the forward.
+    """
+    with torch.no_grad(), ExitStack() as stack:
+        for model in models:
+            stack.enter_context(without_dropout(model))
+        found = ours()
+        alone, paired = stock()
+    return mismatch(found, alone, mask, limits(alone, paired, mask, dtype))
 
 
 def limits(

@@ -10,8 +10,9 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from jaxtyping import Shaped
+from jaxtyping import Bool, Shaped
 from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
 
 from swift_grpo_ext.group.media import Family, ModelInputs
 from swift_grpo_ext.group.tower_calls import (
@@ -27,6 +28,7 @@ from swift_grpo_ext.group.tower_calls import (
 from swift_grpo_ext.group.vision import FeatureCache, Features, Images, Key, Tower
 
 VISION_BYTES = 2**31  # most of the image features that are kept for one generation batch
+_WRAPPER = "_checkpoint_wrapped_module."
 _LARGE = ("last_hidden_state", "hidden_states", "attentions")
 
 
@@ -106,15 +108,17 @@ def _asked_for(wanted: Wanted, args: Sequence[Any], kwargs: ModelInputs) -> Want
 
 
 def same_weights(one: nn.Module, other: nn.Module) -> bool:
-    """True if two modules have the same parameters, each rank looking at its own part of them."""
-    ours, theirs = (dict(module.named_parameters()) for module in (one, other))
+    """True if two modules have the same parameters. Every rank must come here.
+
+    A rank looks at its own part of what ZeRO-3 divides, and at the whole of what FSDP2 divides: of another
+    model that is divided otherwise, or whole.
+    """
+    ours, theirs = map(_parameters, (one, other))
     if ours.keys() != theirs.keys():
         return False
-    pairs = [(_local(ours[name]), _local(theirs[name])) for name in ours]
-    if any(own.shape != their.shape for own, their in pairs):
-        return False
-    # Compared where they lie, and read once: a look at each would make the host wait hundreds of times.
-    equal = [(own == their.to(own)).all() for own, their in pairs]
+    # Compared where they lie, all of them, and read once: gathering is a collective, and a look at each would
+    # make the host wait hundreds of times.
+    equal = [_equal(ours[name], theirs[name]) for name in ours]
     by_device = {flag.device: [each for each in equal if each.device == flag.device] for flag in equal}
     return all(bool(torch.stack(flags).all()) for flags in by_device.values())
 
@@ -127,8 +131,21 @@ def share_weights(one: nn.Module, other: nn.Module) -> None:
             theirs[name].data = ours.data
 
 
-def _local(parameter: nn.Parameter) -> Shaped[Tensor, "..."]:
-    """This rank's part of a parameter; of ZeRO-3's without the padding at its end, which is unset memory."""
+def _parameters(module: nn.Module) -> dict[str, nn.Parameter]:
+    """By name, without that of the wrapper in which FSDP2 puts each layer of a model that trains."""
+    return {name.replace(_WRAPPER, ""): parameter for name, parameter in module.named_parameters()}
+
+
+def _equal(one: nn.Parameter, other: nn.Parameter) -> Bool[Tensor, ""]:
+    own, their = _comparable(one), _comparable(other)
+    same = own.shape == their.shape
+    return (own == their.to(own)).all() if same else torch.tensor(False, device=own.device)
+
+
+def _comparable(parameter: nn.Parameter) -> Shaped[Tensor, "..."]:
+    """The whole of a parameter; under ZeRO-3 this rank's part, without the unset memory at its end."""
+    if isinstance(parameter, DTensor):
+        return parameter.detach().full_tensor()
     part = getattr(parameter, "ds_tensor", None)
     if part is None:
         return parameter.detach()

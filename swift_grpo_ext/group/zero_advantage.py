@@ -41,12 +41,6 @@ def needed_tokens(
     return completion_mask.bool() & ~zero_rows.unsqueeze(1)
 
 
-def first_token(completion_mask: Shaped[Tensor, "batch keep"]) -> Bool[Tensor, "batch keep"]:
-    """True at the first token of the first row that has one, and nowhere else."""
-    losses = completion_mask.bool()
-    return losses & (losses.flatten().cumsum(0) == 1).view_as(losses)
-
-
 def restored(
     scores: Float[Tensor, "batch keep 2"],
     tokens: Bool[Tensor, "batch keep"],

@@ -1,12 +1,11 @@
-"""Which optimisations a run with Megatron can use, decided from its arguments and the model alone."""
+"""What speaks against the features of a run with Megatron, from its arguments and the model alone."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from typing import Any
 
 from accelerate.utils import gather_object
 from swift.callbacks import callbacks_map
 
+from swift_grpo_ext.features import Features, decided, switched_off
 from swift_grpo_ext.megatron.arguments import first_of, why_no_passes, why_no_sharing
 from swift_grpo_ext.megatron.host import Host, rows_of_evaluation_batch
 from swift_grpo_ext.megatron.layers import why_no_packs
@@ -16,50 +15,34 @@ from swift_grpo_ext.settings import Settings
 from swift_grpo_ext.trainer.monitors import CALLBACK
 from swift_grpo_ext.trainer.noise import noise_in
 
-PART = "megatron"
-FEATURES = ("shared_prefix", "vision_once", "completion_logits", "skip_old_logps")
-# What watches a run, and is named in its line, too.
-WATCHING = ("engine_check", "held_out", "trace_numerics")
 _NO_SINKHORN = "--moe_router_load_balancing_type none"
 
 
-@dataclass(frozen=True)
-class Enabled:
-    """What is on, by name; ``why_off`` has the reason for each that is off, after a semicolon a remedy."""
-
-    why_off: Mapping[str, str] = field(default_factory=dict)
-
-    def __contains__(self, name: str) -> bool:
-        return name not in self.why_off
-
-    def without(self, **reasons: str) -> "Enabled":
-        """The same without those for which there is a reason; those that are off keep theirs."""
-        new = {name: why for name, why in reasons.items() if why}
-        return replace(self, why_off={**new, **self.why_off})
-
-
-def decide(host: Host, settings: Settings) -> Enabled:
-    """Hold every optimisation against the run; what one rank cannot use is off on all."""
-    pass_ = _switched_off(settings, "completion_logits") or _pass_reason(host)  # which the others need
-    here = {
-        "completion_logits": pass_,
-        "shared_prefix": pass_ or _prefix_reason(host),
-        "vision_once": pass_ or _vision_reason(host),
-        "skip_old_logps": next(iter(old_readers(host)), ""),
-        "engine_check": _engine_reason(settings),
-        "held_out": _held_out_reason(host),
-        "trace_numerics": "Megatron checks gradients by itself, and ends such a run",
-    }
-    mine = [{name: _switched_off(settings, name) or why for name, why in here.items()}]
-    enabled = Enabled()
-    for reasons in gather_object(mine):
-        enabled = enabled.without(**reasons)
-    return enabled
-
-
-def _switched_off(settings: Settings, name: str) -> str:
-    feature = f"{PART}.{name}"
-    return f"switched off; SWIFT_GRPO_EXT_DISABLE without {feature}" if settings.disables(feature) else ""
+def decide(host: Host, settings: Settings) -> Features:
+    """Which features this run can use; what one rank cannot use is off on all. Every rank comes here."""
+    # The others need the pass to be ours.
+    of_pass = switched_off(settings, "megatron", "completion_logits") or _pass_reason(host)
+    here = decided(
+        "megatron",
+        settings,
+        {
+            "completion_logits": lambda: of_pass,
+            "shared_prefix": lambda: of_pass or _prefix_reason(host),
+            "vision_once": lambda: of_pass or _vision_reason(host),
+            "skip_old_logps": lambda: next(iter(old_readers(host)), ""),
+            "engine_check": lambda: _engine_reason(settings),
+            "held_out": lambda: _held_out_reason(host),
+            "trace_numerics": lambda: "Megatron checks gradients by itself, and ends such a run",
+        },
+        {
+            "vision_once": lambda: "" if host.args.is_multimodal else "the model takes no images",
+            "held_out": lambda: "" if _evaluates(host) else "no held-out rows; --val_dataset",
+        },
+    )
+    features = here
+    for reasons in gather_object([dict(here.why_off)]):
+        features = features.without(**reasons)
+    return features
 
 
 def _engine_reason(settings: Settings) -> str:
@@ -75,11 +58,16 @@ def _held_out_reason(host: Host) -> str:
     return first_of(
         {
             "ms-swift evaluates nothing with Ray": args.use_ray,
-            "no held-out rows; --val_dataset": not (args.val_dataset or args.split_dataset_ratio),
             "rows of a stream cannot be chosen; --streaming false": args.streaming,
-            f"fewer held-out rows than the {batch} of an evaluation; --val_dataset": not args.eval_iters,
+            f"fewer held-out rows than the {batch} of an evaluation; --val_dataset": (
+                _evaluates(host) and not args.eval_iters
+            ),
         }
     )
+
+
+def _evaluates(host: Host) -> bool:
+    return bool(host.args.val_dataset or host.args.split_dataset_ratio)
 
 
 def _pass_reason(host: Host) -> str:
@@ -119,9 +107,8 @@ def _prefix_reason(host: Host) -> str:
 
 
 def _vision_reason(host: Host) -> str:
-    if not host.args.is_multimodal:
-        return "the model takes no images"
-    return why_not_once(host.unwrapped_models, host.ref_models, family_of(host.template.config))
+    family = family_of(host.template.config)
+    return why_not_once(host.unwrapped_models, host.ref_models, family) if host.args.is_multimodal else ""
 
 
 def _sinkhorn(config: Any) -> bool:

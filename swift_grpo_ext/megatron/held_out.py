@@ -1,4 +1,4 @@
-"""Held-out rewards with Megatron: the same rows in each evaluation, whose scores lie on several ranks."""
+"""Held-out rewards with Megatron: whole generation batches of rows, whose scores lie on several ranks."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -14,13 +14,11 @@ from swift_grpo_ext.megatron.scoring import ranks_in_order
 from swift_grpo_ext.settings import Settings
 from swift_grpo_ext.swap import swapped
 from swift_grpo_ext.trainer.held_out import HeldOut
-from swift_grpo_ext.trainer.held_out_rows import HeldOutRows
 from swift_grpo_ext.trainer.samples import Rewards
-from swift_grpo_ext.watch.held_out import HeldOutHistory
 
 
 class MegatronHeldOut(HeldOut):
-    """Held-out rewards of one rank.
+    """Held-out rewards of Megatron's trainer.
 
     ms-swift goes on in its validation rows from one evaluation to the next; here each evaluation begins with
     the first row.
@@ -28,27 +26,27 @@ class MegatronHeldOut(HeldOut):
 
     def __init__(self, host: Any, settings: Settings) -> None:
         super().__init__(host, settings)
-        self._host: Any = host
-        self._rows: WholeBatches = WholeBatches(host, settings)
         self._loader: Any = None
         self.figures: dict[str, float] = {}  # of the newest evaluation
 
     def begin(self, logged_names: Mapping[str, str]) -> None:
         """The datasets are known: `features.decide` has said whether it evaluates."""
-        self.active = "held_out" in self._host.passes.enabled
-        if self.active:
-            self._choose_metric(logged_names)
+        if "held_out" in self._host.passes.features:
+            self._begin(logged_names)
             # ms-swift looks for it among figures that have no ``eval_`` here.
             args = self._host.args
             args.metric_for_best_model = args.metric_for_best_model.removeprefix("eval_")
 
+    def _batch(self) -> int:
+        return rows_of_evaluation_batch(self._host)
+
     @contextmanager
     def evaluating(self) -> Iterator[None]:
         """While this is open, ms-swift evaluates all of the chosen rows."""
-        with super().evaluating():
-            iterations = self._rows.iterations if self.active else self._host.args.eval_iters
-            with swapped(self._host.args, "eval_iters", iterations):
-                yield
+        args = self._host.args
+        iterations = len(self._host.eval_dataset) // self._batch() if self.active else args.eval_iters
+        with super().evaluating(), swapped(args, "eval_iters", iterations):
+            yield
 
     def from_the_first(self, rows: Any) -> Any:
         """Micro-batches of this rank's part of the chosen rows; ``rows`` if ms-swift evaluates by itself."""
@@ -79,24 +77,3 @@ class MegatronHeldOut(HeldOut):
     def _save_and_stop(self) -> None:
         self._host.args.train_iters = self._host.state.iteration
         self._host.state.should_save = True
-
-
-class WholeBatches(HeldOutRows):
-    """The rows of every evaluation of a run: as many as fill generation batches of all ranks."""
-
-    _host: Any
-
-    @property
-    def iterations(self) -> int:
-        """Generation batches of an evaluation."""
-        return len(self._host.eval_dataset) // self._batch()
-
-    def _affordable(self, total: int, history: HeldOutHistory) -> int:
-        size = super()._affordable(total, history)
-        return max(1, size // self._batch()) * self._batch()
-
-    def _batch(self) -> int:
-        return rows_of_evaluation_batch(self._host)
-
-    def _steps_between(self) -> float:
-        return float(self._host.args.eval_steps)

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 import swift_grpo_ext.ms_swift.megatron  # noqa: F401  (names that are replaced here)
-from swift_grpo_ext.errors import in_a_line
+from swift_grpo_ext.features import Features
 from swift_grpo_ext.group.layout import PackForm
 from swift_grpo_ext.group.micro_batch import MicroBatch
 from swift_grpo_ext.group.self_check import limits, mismatch
@@ -29,10 +29,10 @@ from swift_grpo_ext.megatron.vision import Vision
 from swift_grpo_ext.models.families import family_of
 from swift_grpo_ext.settings import Settings
 from swift_grpo_ext.swap import swapped
-from swift_grpo_ext.trainer.distributed import agreed_max, all_equal, all_ranks_are_here
+from swift_grpo_ext.trainer.distributed import agreed_max, all_equal
+from swift_grpo_ext.trainer.first_pass import Attempt, FirstPasses
 
 logger = get_logger()
-PASSES = ("shared_prefix", "vision_once", "completion_logits")  # what changes how a pass goes
 # Inputs, beside labels, with a value for each token, which is 0 where it is padding.
 _OF_TOKENS = ("input_ids", "position_ids", "text_position_ids", "mm_token_type_ids", "loss_scale")
 
@@ -53,9 +53,9 @@ class Passes:
 
     def __init__(self, host: Host, settings: Settings) -> None:
         self._host = host
-        self.enabled = decide(host, settings)
+        self.features = decide(host, settings)
         self._table: dict[int, Known] = {}  # by ms-swift's micro-batch
-        self._checked = settings.disables("megatron.self_check")
+        self._first_passes = FirstPasses(host.device, on="self_check" in self.features, waits=True)
         self._phase = ""  # of the passes while a generation batch is prepared
         self._current: Known | None = None
         self._before_update = 0  # micro-batches of the first update that are yet to come
@@ -64,10 +64,10 @@ class Passes:
         self._family = family_of(host.template.config) if host.args.is_multimodal else None
         self._form: PackForm | None = None
         self._vision: dict[bool, Vision] = {}  # of training, of evaluation
-        if "shared_prefix" in self.enabled:
+        if "shared_prefix" in self.features:
             install(self._models)
             self._form = PackForm(self._attention())
-        if "vision_once" in self.enabled and self._family:
+        if "vision_once" in self.features and self._family:
             self._vision = {mode: Vision(self._models, self._family, VISION_BYTES) for mode in (True, False)}
 
     def tell(self, *messages: str) -> None:
@@ -86,7 +86,7 @@ class Passes:
     @property
     def pads(self) -> bool:
         """Whether rows are padded when a pass is made: each token of ms-swift's padding counts as a row."""
-        return bool(self._host.template.padding_free) and "completion_logits" in self.enabled
+        return bool(self._host.template.padding_free) and "completion_logits" in self.features
 
     def _attention(self) -> str:
         why = why_not_one_call(self._host.unwrapped_models, self._host.config)
@@ -134,29 +134,35 @@ class Passes:
 
     def prepare(self, inputs: Inputs, first_update: bool) -> Known:
         """Find out how passes over a micro-batch go, together with all ranks that compute it."""
-        known = self._table[id(inputs["grpo_batch"])] = Known(first_update=first_update)
-        if "completion_logits" in self.enabled:
-            known.predictions = predictions_of_rows(self._padded(inputs)["labels"])
-            if self._form or self._vision:
-                self._analyse(known, inputs)
+        known = self._table[id(inputs["grpo_batch"])] = self._known(inputs, self.features)
+        known.first_update = first_update
         return known
 
-    def _analyse(self, known: Known, inputs: Inputs) -> None:
-        batch = analysed(inputs, inputs["grpo_batch"], self._family, self._form)
+    def _known(self, inputs: Inputs, features: Features) -> Known:
+        """How passes over a micro-batch go with these features. Every rank that computes it comes here."""
+        known = Known()
+        if "completion_logits" not in features:
+            return known
+        known.predictions = predictions_of_rows(self._padded(inputs)["labels"])
+        form = self._form if "shared_prefix" in features else None
+        if not form and "vision_once" not in features:
+            return known
+        batch = analysed(inputs, inputs["grpo_batch"], self._family, form)
         if batch.reason:
-            self.tell(f"a micro-batch went the stock way: {batch.reason}")
-        known.shared = self._agreed(shared(batch, inputs["labels"], self._multiple) if self._form else None)
+            self.tell(f"micro-batch used the stock forward: {batch.reason}")
+        known.shared = self._agreed(shared(batch, inputs["labels"], self._multiple) if form else None)
         if known.shared:
             known.predictions = known.shared.predictions
-        if self._vision:
+        if "vision_once" in features and self._vision:
             known.batch = known.shared.batch if known.shared else batch
+        return known
 
     def _agreed(self, batch: SharedBatch | None) -> SharedBatch | None:
         """The pack, if all ranks that compute it together have the same."""
         signature = batch.signature if batch else ""
         if all_equal(signature, self._host.device, self._host._get_rollout_group()):
             return batch
-        self.tell("a micro-batch went the stock way: ranks disagree about its layout")
+        self.tell("micro-batch used the stock forward: ranks disagree about its layout")
         return None
 
     @property
@@ -175,8 +181,8 @@ class Passes:
             known.taught = True
         if known is None or self._phase == "teacher":
             return stock(iter([self._padded(inputs)]))
-        if not self._checked:
-            self._check(known, inputs, stock)
+        if known.predictions and self._first_passes.is_due("pass"):
+            known = self._checked(known, inputs, stock)
         if self._phase == "old" and self._needs_no_old(known) and not known.taught:
             return None, None
         return self._pass(known, inputs, stock)
@@ -201,7 +207,7 @@ class Passes:
         return known.first_update
 
     def _needs_no_old(self, known: Known) -> bool:
-        return known.first_update and "skip_old_logps" in self.enabled
+        return known.first_update and "skip_old_logps" in self.features
 
     # How a pass goes.
 
@@ -249,30 +255,28 @@ class Passes:
 
     # The check of the first pass.
 
-    def _check(self, known: Known, inputs: Inputs, stock: Callable[[Iterator[Any]], Logps]) -> None:
-        """Hold our way against ms-swift's, once; where they differ on any rank, all go ms-swift's."""
-        self._checked = True
-        if not known.predictions:
-            return
-        problem = ""
-        try:
-            found, expected = (self._pass(way, inputs, stock)[0] for way in (known, Known()))
-            problem = self._compared(inputs, found, expected)
-        except Exception as error:
-            if not all_ranks_are_here("megatron check"):
-                raise
-            problem = in_a_line(error)
-        if agreed_max(int(bool(problem)), self._host.device):
-            logger.warning(f"swift-grpo-ext: self-check failed: {problem or 'on another rank'}")
-            self.enabled = self.enabled.without(**dict.fromkeys(PASSES, "self-check failed"))
-            self._form = None
-            self._vision = {}
-            known.predictions = known.batch = known.shared = None
-            self.changed()
+    def _checked(self, known: Known, inputs: Inputs, stock: Callable[[Iterator[Any]], Logps]) -> Known:
+        """How a micro-batch goes once ours was held against ms-swift's way. Every rank comes here."""
 
-    def _compared(self, inputs: Inputs, found: Tensor | None, expected: Tensor | None) -> str:
-        if found is None or expected is None:  # of a stage without log-probs
+        def attempt(features: Features) -> Attempt[Known]:
+            ours = known if features == self.features else self._known(inputs, features)
+            compares = bool((inputs["labels"] != IGNORED).any())
+            return Attempt(lambda: self._why_wrong(ours, inputs, stock), lambda: ours, compares)
+
+        made, features = self._first_passes.run("pass", self.features, attempt)
+        made = made or Known()
+        # The same object, which the update's pass finds again.
+        known.predictions, known.batch, known.shared = made.predictions, made.batch, made.shared
+        if features != self.features:
+            self.features = features
+            self.changed()
+        return known
+
+    def _why_wrong(self, known: Known, inputs: Inputs, stock: Callable[[Iterator[Any]], Logps]) -> str:
+        """Why log-probs of our way cannot be used; empty if they can, and on stages without log-probs."""
+        found, expected = (self._pass(way, inputs, stock)[0] for way in (known, Known()))
+        if found is None or expected is None:
             return ""
         ahead = inputs["labels"].roll(-1, -1) != IGNORED
-        ours, theirs = (one[..., : ahead.shape[-1]] for one in (found, expected))
+        ours, theirs = (logps[..., : ahead.shape[-1]] for logps in (found, expected))
         return mismatch(ours, theirs, ahead, limits(theirs, theirs, ahead, self._host.config.params_dtype))

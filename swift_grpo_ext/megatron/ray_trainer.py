@@ -44,7 +44,7 @@ class WorkerTrainer(MegatronGRPOTrainer):
     def join_driver(self, needs_old: bool) -> int:
         """Completions of a micro-batch; ``needs_old``: the driver reads old log-probs."""
         why = "a teacher is compared with it; without teacher_prompt" if needs_old else ""
-        self.passes.enabled = self.passes.enabled.without(skip_old_logps=why)
+        self.passes.features = self.passes.features.without(skip_old_logps=why)
         self.passes.changed()
         return self.micro_batch_size
 

@@ -4,13 +4,14 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import cached_property, partial
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from swift.megatron.trainers.grpo_trainer import MegatronGRPOTrainer as HostGRPOTrainer
 from torch import Tensor, nn
 
-from swift_grpo_ext.megatron.gains import write_gains
+from swift_grpo_ext.folders import claimed
 from swift_grpo_ext.megatron.group_cut import cut_by_groups, refuse_cut_groups
 from swift_grpo_ext.megatron.held_out import MegatronHeldOut
 from swift_grpo_ext.megatron.host import Logps, Ranks, let_last_rank_speak
@@ -25,6 +26,7 @@ from swift_grpo_ext.rewards.registration import prepare
 from swift_grpo_ext.settings import current_settings
 from swift_grpo_ext.swap import swapped
 from swift_grpo_ext.trainer.distributed import ending_together
+from swift_grpo_ext.trainer.gains import tell_gains
 from swift_grpo_ext.trainer.loss_fixes import no_phantom_teacher, real_groups
 from swift_grpo_ext.trainer.noise import turn_off_unasked_dropout
 from swift_grpo_ext.trainer.rollout import Rollout
@@ -75,13 +77,13 @@ class MegatronGRPOTrainer(HostGRPOTrainer):
                 turn_off_unasked_dropout(model, part="megatron")
             self.output_layers = OutputLayers([*self.unwrapped_models, *self.ref_models])
             self.passes = Passes(self, current_settings())
-            sizes, line = cut_by_groups(self, current_settings(), "shared_prefix" in self.passes.enabled)
+            sizes, line = cut_by_groups(self, current_settings(), "shared_prefix" in self.passes.features)
             self.micro_batch_size = sizes.batch
             self.args.num_microbatches = sizes.accumulation
             refuse_cut_groups(self)
             self.passes.tell(line)
-            self.passes.changed = lambda: self.passes.tell(
-                *write_gains(self, self.passes.enabled, sizes, line)
+            self.passes.changed = lambda: tell_gains(
+                self, self.passes.features, sizes, line, self.passes.tell
             )
             self.passes.changed()
             self.guard = Guard(0 if self.is_main_process else self.process_index or self.world_size)
@@ -103,7 +105,8 @@ class MegatronGRPOTrainer(HostGRPOTrainer):
         """
         self.train_dataset = train_dataset
         self.eval_dataset = val_dataset
-        with self._ending_together():
+        folder = Path(self.args.output_dir)
+        with self._ending_together(), claimed(folder, writes=self.is_main_process):
             prepare(self.reward_functions, frame_of(self.template.config), train_dataset)
             self.rows.begin()
             self.held_out.begin(self.scoring.logged_names)
@@ -135,8 +138,6 @@ class MegatronGRPOTrainer(HostGRPOTrainer):
             logs.update(self.held_out.figures if prefix else self.watching.figures())
             # ms-swift puts means into this mapping, and reads them there to find the best checkpoint.
             super().on_log(logs, prefix)
-        if not prefix:
-            self.held_out.note_training(logs)
 
     def evaluate(self, val_data_iterator: Any) -> Any:
         """An evaluation, which has generation batches of its own."""
@@ -173,11 +174,7 @@ class MegatronGRPOTrainer(HostGRPOTrainer):
         return self.rows.named(super().to_samples(self.rows.good(rows)))
 
     def _generate_completions(self, samples: Samples) -> Samples:
-        with (
-            self.rows.named_in_errors(samples),
-            self.watching.phase("rollout"),
-            self.held_out.rollout_timed(len(samples)),
-        ):
+        with self.rows.named_in_errors(samples), self.watching.phase("rollout"):
             return super()._generate_completions(samples)
 
     def _move_model_to_vllm(self) -> Any:

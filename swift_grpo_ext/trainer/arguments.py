@@ -8,7 +8,6 @@ from swift_grpo_ext.defects import DDP_TIMEOUT, HOST_DDP_TIMEOUT
 from swift_grpo_ext.ms_swift.arguments import GRPOConfig as HostGRPOConfig
 from swift_grpo_ext.ms_swift.shared import get_logger
 from swift_grpo_ext.settings import current_settings
-from swift_grpo_ext.trainer.group_cut import cut_into_groups
 
 
 class GRPOConfig(HostGRPOConfig):
@@ -22,21 +21,17 @@ class GRPOConfig(HostGRPOConfig):
     generation_batch_size: int | None
 
     def __post_init__(self) -> None:
-        group_batch = current_settings().group_batch
-        self._refuse(**({"per_device_train_batch_size": None} if group_batch else {}))  # yet to be chosen
+        self._refuse()
         if self.ddp_timeout == HOST_DDP_TIMEOUT:
             self.ddp_timeout = DDP_TIMEOUT
             get_logger().info(f"swift-grpo-ext: ranks wait for each other at most {self.ddp_timeout} s.")
-        if group_batch:
-            cut_into_groups(self, current_settings())
-            self._refuse()
         # Answers to held-out rows are greedy, so one says all; REAL's loss is defined for groups alone.
         greedy = self.loss_type != "real" and not current_settings().disables("trainer.held_out")
         if self.num_generations_eval is None and greedy:
             self.num_generations_eval = 1
         super().__post_init__()
 
-    def _refuse(self, **other: object) -> None:
+    def _refuse(self) -> None:
         deepspeed = self.deepspeed if isinstance(self.deepspeed, dict) else {}
-        given = {**vars(self), "use_cpu": self.use_cpu or not torch.accelerator.is_available(), **other}
+        given = {**vars(self), "use_cpu": self.use_cpu or not torch.accelerator.is_available()}
         refuse(Run(given, deepspeed, world_size(), healed()))

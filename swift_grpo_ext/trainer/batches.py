@@ -86,15 +86,19 @@ class PassWork:
 
     @watches("count of passes")
     def add(
-        self, record: BatchRecord, whole: MicroBatch, forwarded: MicroBatch, vision: VisionOnce | None
+        self,
+        record: BatchRecord,
+        whole: MicroBatch,
+        forwarded: Sequence[MicroBatch],
+        vision: VisionOnce | None,
     ) -> None:
-        """Count a pass over a micro-batch, and those that were left out before it."""
+        """Count a pass over parts of a micro-batch, and passes that were left out before it."""
         passes = 1 + record.skipped
         record.skipped = 0
         if not self._host.model.training:
             return
         tokens = whole.given["input_ids"].numel()
-        done = len(forwarded.pack.source) if forwarded.pack else tokens
+        done = sum(part.pack.layout.length if part.pack else tokens for part in forwarded)
         counts = {"passes": 1, "stock passes": passes, "tokens": done, "stock tokens": passes * tokens}
         if vision:
             encoded = vision.cache.images - self._encoded

@@ -1,4 +1,4 @@
-"""Which of the group's optimisations a run can use, decided from configuration and parameters alone.
+"""What speaks against the features of a run with transformers, from configuration and parameters alone.
 
 Never from data: a decision that differs between ranks would change the number of their collectives, and
 ZeRO-3 would hang.
@@ -6,13 +6,12 @@ ZeRO-3 would hang.
 
 from __future__ import annotations
 
-from functools import partial
-
 from peft import PeftModel
 from peft.tuners.tuners_utils import BaseTunerLayer
 from torch import nn
 from transformers import PreTrainedModel
 
+from swift_grpo_ext.features import Features, decided, switched_off
 from swift_grpo_ext.group.interface import why_no_packs, why_no_shared_prefill
 from swift_grpo_ext.group.vision import trains_outside
 from swift_grpo_ext.group.vision_once import same_weights, share_weights
@@ -20,7 +19,6 @@ from swift_grpo_ext.losses import loss_named
 from swift_grpo_ext.models.derived import speaking_model
 from swift_grpo_ext.models.families import VisionFamily, family_of, why_unknown
 from swift_grpo_ext.models.family import Capability
-from swift_grpo_ext.parts import Enabled
 from swift_grpo_ext.settings import Settings
 from swift_grpo_ext.trainer.distributed import agreed_max, gathers_parameters
 from swift_grpo_ext.trainer.host import Early, Host, base_model
@@ -32,29 +30,33 @@ _GATHERED = "ZeRO-3 and FSDP release a layer's parameters after its forward; --d
 _FREEZE = "; --freeze_vit true --freeze_aligner true"
 
 
-def decide(host: Host, settings: Settings) -> Enabled:
+def decide(host: Host, settings: Settings) -> Features:
     """Which features this run can use, and why not the others. Every rank comes here: a collective."""
     base = base_model(host, host.model)
     family = family_of(base.config)
     head = _head_reason(host, base)
-
-    off = partial(_switched_off, settings)
-    prefix = off("shared_prefix") or head or _prefix_reason(host, base)
-    if prefix and host.template.padding_free:  # only a pack tells its rows apart
-        head = head or f"padding_free without shared_prefix ({prefix})"
-    unpacked = prefix and "needs shared_prefix"
-    return Enabled().without(
-        shared_prefix=prefix,
-        vision_once=off("vision_once") or _vision_reason(host, base, family),
-        skip_old_logps=off("skip_old_logps") or old_reason(host),
-        chunked_logps=off("chunked_logps") or head,
-        shared_prefill=off("shared_prefill") or _prefill_reason(host, base, family),
-        reduced_recompute=off("reduced_recompute") or (_GATHERED if gathers_parameters(host) else ""),
-        skip_zero_advantage=off("skip_zero_advantage") or unpacked or _reader_reason(host, base, family),
-        prepare_ahead=off("prepare_ahead") or why_not_ahead(host.template),
-        self_check=off("self_check"),
-        no_lora_dropout=off("no_lora_dropout"),
-    )
+    prefix = head or _prefix_reason(host, base)
+    unshared = switched_off(settings, "trainer", "shared_prefix") or prefix
+    if unshared and host.template.padding_free:  # only a pack tells its rows apart
+        head = head or f"padding_free without shared_prefix ({unshared})"
+    images = {
+        "vision_once": lambda: _vision_reason(host, base, family),
+        "prepare_ahead": lambda: why_not_ahead(host.template),
+    }
+    no_images = dict.fromkeys(images, lambda: "the model takes no images")
+    reasons = {
+        "shared_prefix": lambda: prefix,
+        "skip_old_logps": lambda: old_reason(host),
+        "chunked_logps": lambda: head,
+        "shared_prefill": lambda: _prefill_reason(host, base, family),
+        "reduced_recompute": lambda: _GATHERED if gathers_parameters(host) else "",
+        "skip_zero_advantage": lambda: _reader_reason(host, base, family),
+        "held_out": lambda: host.held_out.why_off,
+    }
+    idle = {"held_out": lambda: host.held_out.why_idle}
+    if host.is_multimodal:
+        return decided("trainer", settings, reasons | images, idle)
+    return decided("trainer", settings, reasons, idle | no_images)
 
 
 def frozen_modules(base: nn.Module, family: VisionFamily) -> list[nn.Module]:
@@ -70,11 +72,6 @@ def share_tower(host: Host, family: VisionFamily | None) -> None:
     both = [frozen_modules(base_model(host, model), family) for model in (host.model, host.ref_model)]
     for policys, references in zip(*both, strict=True):
         share_weights(policys, references)
-
-
-def _switched_off(settings: Settings, feature: str) -> str:
-    name = f"trainer.{feature}"
-    return f"switched off; SWIFT_GRPO_EXT_DISABLE without {name}" if settings.disables(name) else ""
 
 
 def _head_reason(host: Host | Early, base: PreTrainedModel) -> str:
@@ -95,7 +92,7 @@ def _unknown(base: PreTrainedModel, what: str = "") -> str:
 def why_not_shared(host: Host | Early, settings: Settings) -> str:
     """Why prompts will not be shared, as far as is known before the trainer is built; empty if they will."""
     base = speaking_model(host.template.get_base_model(host.model))
-    off = _switched_off(settings, "shared_prefix")
+    off = switched_off(settings, "trainer", "shared_prefix")
     return off or _head_reason(host, base) or _prefix_reason(host, base)
 
 
@@ -165,7 +162,7 @@ def _vision_reason(host: Host, base: PreTrainedModel, family: VisionFamily | Non
         return "the visual tokenizer samples"
     if host.ref_model is not None:
         theirs = frozen_modules(base_model(host, host.ref_model), family)
-        same = all(same_weights(*pair) for pair in zip(modules, theirs, strict=True))
-        if agreed_max(int(not same), host.accelerator.device):
+        equal = [same_weights(*pair) for pair in zip(modules, theirs, strict=True)]  # collectives
+        if agreed_max(int(not all(equal)), host.accelerator.device):
             return "the reference model has another vision tower; --ref_model with that of --model"
     return ""

@@ -1,13 +1,12 @@
-"""What is on in a run, what is off and why: one line, and the same with all reasons in ``gains.json``."""
+"""What is on in a run of either engine, what is off and why: short lines, and all of it in ``gains.json``."""
 
 import json
 from collections.abc import Callable
-from math import gcd
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
-from swift_grpo_ext.parts import FEATURES, Enabled
-from swift_grpo_ext.trainer.host import Host
+from swift_grpo_ext.features import FEATURES, Features, Section, features_of
+from swift_grpo_ext.group.cut import BatchSizes, most_together
 from swift_grpo_ext.watch.journal import GAINS
 
 _LONGEST = 160 - len("swift-grpo-ext: ")  # characters of the line
@@ -16,53 +15,63 @@ _HEAVY = 4  # names that are never left out of the line: passes, and what is com
 Facts = dict[str, Any]
 
 
-def tell_gains(host: Host, enabled: Enabled, cut: str, say: Callable[[str], None]) -> None:
-    """Say what is on in one line, and write it down in the run's output folder."""
-    facts = facts_of(host, enabled, cut)
-    say(line_of(facts))
-    write(host, facts)
+def tell_gains(
+    host: Any, features: Features, sizes: BatchSizes, cut: str, say: Callable[[str], None]
+) -> None:
+    """Say what is on, and write it down in the run's output folder, on the rank that speaks.
 
-
-def write(host: Any, facts: Facts) -> None:
-    """Write it down in the output folder of a trainer of either engine, on the rank that speaks."""
+    Args:
+        host: The trainer of either engine.
+        features: Of the run.
+        sizes: Of its micro-batches.
+        cut: How they became what they are.
+        say: Logs a line.
+    """
+    facts = facts_of(features, sizes, host.num_generations, cut)
+    say(line_of(facts["gains"]))
+    if any(row["state"] != "idle" for row in facts["watching"].values()):
+        say(line_of(facts["watching"]))
     if host.accelerator.is_main_process:
         folder = Path(host.args.output_dir)
         folder.mkdir(parents=True, exist_ok=True)
         (folder / GAINS).write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
 
 
-def facts_of(host: Host, enabled: Enabled, cut: str = "") -> Facts:
-    """What is on, ``idle`` (nothing to do) or off, by name, the sizes that it hangs on, and the cut."""
-    args = host.args
-    group = host.num_generations
-    batch = args.per_device_train_batch_size
-    idle: dict[str, str] = {}
-    if enabled.shared_prefix and gcd(batch, group) == 1:
+def facts_of(features: Features, sizes: BatchSizes, group: int, cut: str = "") -> Facts:
+    """What is on, ``idle`` (nothing to do) or off, by section and name, and the sizes that it hangs on."""
+    together = most_together(sizes.batch, sizes.held, group)
+    idle = dict(features.why_idle)
+    if together == 1 and "shared_prefix" in features:
         idle["shared_prefix"] = cut or "one completion of a prompt in a micro-batch"
-    gains = {name: gain(enabled.why_off.get(name, ""), idle.get(name, "")) for name in FEATURES}
+    states = {
+        name: gain(features.why_off.get(name, ""), idle.get(name, ""))
+        for name in features_of(features.engine)
+    }
     return {
         "num_generations": group,
-        "of_a_prompt_on_a_rank": gcd(batch * args.steps_per_generation, group),
-        "of_a_prompt_in_a_micro_batch": gcd(batch, group),
-        "per_device_train_batch_size": batch,
-        "gradient_accumulation_steps": args.gradient_accumulation_steps,
-        "steps_per_generation": args.steps_per_generation,
+        "of_a_prompt_on_a_rank": most_together(sizes.held, sizes.held, group),
+        "of_a_prompt_in_a_micro_batch": together,
+        "per_device_train_batch_size": sizes.batch,
+        "gradient_accumulation_steps": sizes.accumulation,
+        "steps_per_generation": sizes.per_generation,
         "cut": cut,
-        "gains": gains,
+        **{
+            section: {name: state for name, state in states.items() if FEATURES[name].section == section}
+            for section in get_args(Section)
+        },
     }
 
 
-def line_of(facts: Facts) -> str:
+def line_of(states: Facts) -> str:
     """One line of at most 160 characters; what does not fit is left to the file, the least weighty first."""
-    gains = facts["gains"]
 
     def state(name: str, with_reason: bool) -> str:
-        reason = f" ({gains[name]['why']})" if with_reason and gains[name]["why"] else ""
-        return f"{name} {gains[name]['state']}{reason}"
+        reason = f" ({states[name]['why']})" if with_reason and states[name]["why"] else ""
+        return f"{name} {states[name]['state']}{reason}"
 
-    names = list(gains)
+    names = list(states)
     heavy = names[:_HEAVY]
-    first = [name for name in names if name in heavy or gains[name]["state"] == "off"]
+    first = [name for name in names if name in heavy or states[name]["state"] == "off"]
     shorter = [(heavy, heavy[:kept]) for kept in range(_HEAVY, -1, -1)]
     for shown, with_reasons in ((names, names), (first, first), (first, heavy), *shorter):
         line = f"{', '.join(state(name, name in with_reasons) for name in shown)}; {GAINS}"

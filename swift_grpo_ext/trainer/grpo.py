@@ -15,6 +15,7 @@ from transformers.trainer_utils import TrainOutput
 
 from swift_grpo_ext.compat.refusals import Run, refuse
 from swift_grpo_ext.compat.registry import write_report
+from swift_grpo_ext.folders import claimed
 from swift_grpo_ext.models.families import frame_of
 from swift_grpo_ext.ms_swift.arguments import GRPOConfig
 from swift_grpo_ext.ms_swift.hf import GRPOTrainer as HostGRPOTrainer
@@ -31,9 +32,8 @@ from swift_grpo_ext.settings import current_settings
 from swift_grpo_ext.trainer.console import print_lines
 from swift_grpo_ext.trainer.distributed import ending_together
 from swift_grpo_ext.trainer.engine import EngineCheck
+from swift_grpo_ext.trainer.evaluation import TrainerHeldOut, fit_evaluation_batch
 from swift_grpo_ext.trainer.group_cut import cut_by_groups
-from swift_grpo_ext.trainer.held_out import HeldOut
-from swift_grpo_ext.trainer.held_out_rows import fit_evaluation_batch
 from swift_grpo_ext.trainer.host import Early
 from swift_grpo_ext.trainer.image_memory import bound_prepared_images
 from swift_grpo_ext.trainer.logging import Logging
@@ -44,7 +44,7 @@ from swift_grpo_ext.trainer.noise import turn_off_unasked_dropout
 from swift_grpo_ext.trainer.passes import Passes
 from swift_grpo_ext.trainer.resuming import load_translated
 from swift_grpo_ext.trainer.rollout import Rollout, resampled
-from swift_grpo_ext.trainer.rows import Rows
+from swift_grpo_ext.trainer.rows import Rows, require_enough
 from swift_grpo_ext.trainer.samples import (
     Batch,
     Batches,
@@ -84,8 +84,9 @@ class GRPOTrainer(HostGRPOTrainer):
             self.scoring = Scoring(self)
             self.logging = Logging(self)
             self.monitors = Monitors(self)
-            self.held_out = HeldOut(self, current_settings())
+            self.held_out = TrainerHeldOut(self, current_settings())
             super().__init__(model, *args, **kwargs)
+            require_enough(len(self.train_dataset), self.args.generation_batch_size // self.num_generations)
             bound_prepared_images(self)
             self.look_ahead = LookAhead(self)
             self.engine_check = EngineCheck(self, current_settings().agree_every)
@@ -131,6 +132,7 @@ class GRPOTrainer(HostGRPOTrainer):
         with (
             exit_status_of_saving(Path(self.args.output_dir)),
             ending_together(),
+            claimed(Path(self.args.output_dir), writes=self.accelerator.is_main_process),
             self.monitors.watching(),
             closing(self.look_ahead),
         ):
@@ -184,7 +186,6 @@ class GRPOTrainer(HostGRPOTrainer):
             self.rows.named_in_errors(samples),
             self.monitors.phase("rollout"),
             self.monitors.tracer.sampling(),
-            self.held_out.rollout_timed(len(samples)),
         ):
             completed: Samples = super()._generate_completions(samples)
         with self.monitors.phase("check"):
@@ -216,7 +217,7 @@ class GRPOTrainer(HostGRPOTrainer):
             infer = partial(super()._engine_infer, **options)
             if not self.args.use_vllm:
                 return self.rollout.in_batches(infer_requests, request_config, infer)
-            if not self.passes.enabled.shared_prefill:
+            if "shared_prefill" not in self.passes.features:
                 return infer(infer_requests, request_config)
             return self.rollout.ask(infer_requests, request_config, infer)
 
@@ -298,7 +299,7 @@ class GRPOTrainer(HostGRPOTrainer):
         self, model: nn.Module, inputs: Batch | Batches, *args: Any, **kwargs: Any
     ) -> Float[Tensor, ""]:
         """The loss, looked at; liger's over our log-probs."""
-        liger = over_our_pass(self, self.passes.enabled, model, inputs)
+        liger = over_our_pass(self, self.passes.features, model, inputs)
         with self.monitors.phase("forward"), liger, reduced_once(self, model):
             loss = super().compute_loss(model, inputs, *args, **kwargs)
         self.monitors.tracer.look_at_loss(loss, inputs)
@@ -341,7 +342,6 @@ class GRPOTrainer(HostGRPOTrainer):
         self.held_out.settle()
         with self.logging.completed():
             super().log(logs, start_time)
-        self.held_out.note_training(logs)
 
     # An evaluation, which has generation batches of its own.
 

@@ -1,10 +1,12 @@
-"""Evaluations on held-out rows: which rows, scored how, what they say, which checkpoint is the best.
+"""Evaluations on held-out rows, with either engine: which rows, scored how, which checkpoint is the best.
 
-ms-swift's own evaluation does the work. Here it gets a fixed set of rows that costs at most a share of the
-run, answers greedily unless ``--num_generations_eval`` asks for more, and leaves training's random numbers
-alone.
+ms-swift's own evaluation does the work. Here it answers the same rows each time, greedily unless
+``--num_generations_eval`` asks for more, and leaves training's random numbers alone. What differs between the
+engines is in `evaluation.py` and `megatron/held_out.py`.
 """
 
+import hashlib
+import json
 import math
 import random
 import time
@@ -12,22 +14,20 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from statistics import fmean, stdev
+from statistics import fmean
+from typing import Any
 
 import numpy
 import torch
+from datasets import Dataset
 from jaxtyping import Float
 from torch import Tensor
-from torch.utils.data import Dataset
 
 from swift_grpo_ext.errors import RefusedError
-from swift_grpo_ext.ms_swift.hf import RepeatSampler
 from swift_grpo_ext.ms_swift.shared import RequestConfig, get_logger
 from swift_grpo_ext.settings import Settings
 from swift_grpo_ext.swap import swapped
 from swift_grpo_ext.trainer.distributed import agreed_max
-from swift_grpo_ext.trainer.held_out_rows import HeldOutRows
-from swift_grpo_ext.trainer.host import Host
 from swift_grpo_ext.trainer.samples import Rewards
 from swift_grpo_ext.watch.held_out import (
     TOTAL,
@@ -36,7 +36,6 @@ from swift_grpo_ext.watch.held_out import (
     append,
     meant_metric,
     metric_of,
-    read_evaluations,
 )
 
 logger = get_logger()
@@ -45,45 +44,54 @@ logger = get_logger()
 class HeldOut:
     """Held-out rewards of one rank; every rank sees the same scores, so all decide alike."""
 
-    def __init__(self, host: Host, settings: Settings) -> None:
+    def __init__(self, host: Any, settings: Settings) -> None:
         self._host = host
         self._settings = settings
         self._history = HeldOutHistory()
-        self._rows = HeldOutRows(host, settings)
+        self._rows = ""  # which are answered, with a digest of their text
         self._collected: list[Rewards] = []  # of the evaluation at hand
-        self._training_rewards: list[float] = []  # one for each step since the last evaluation
-        self.active = False
         self._evaluating = False
+        self._began = 0.0  # the evaluation at hand, in seconds of the clock
+        self.active = False
+        self.why_off = ""  # why ms-swift evaluates by itself
+        self.why_idle = ""  # why nothing is evaluated
 
-    def begin(self, logged_names: Mapping[str, str]) -> None:
-        """The trainer is built: decide whether it evaluates, and by which reward the best is chosen.
+    # What differs between the engines.
 
-        Args:
-            logged_names: Of rewards, by the names under which they were asked for.
-        """
-        if self._host.eval_dataset is None or self._host.args.eval_strategy == "no":
-            return
-        reason = self._why_off()
-        self.active = not reason
-        if reason:
-            logger.info(f"swift-grpo-ext: held_out off ({reason})")
-        else:
-            self._choose_metric(logged_names)
+    def _batch(self) -> int:
+        """Rows come in multiples of this."""
+        return 1
 
-    def _why_off(self) -> str:
-        """Why ms-swift's own evaluation is left as it is; empty if it is not."""
+    def _log(self, figures: dict[str, float]) -> None:
+        """Hand figures to ms-swift's log."""
+        raise NotImplementedError
+
+    def _save_and_stop(self) -> None:
+        """Save a checkpoint and end the run."""
+        raise NotImplementedError
+
+    # Before the first evaluation.
+
+    def _begin(self, logged_names: Mapping[str, str]) -> None:
+        """The run evaluates: choose its rows, and the reward by which the best is chosen."""
+        self.active = True
+        self._choose_rows()
+        self._choose_metric(logged_names)
+
+    def _choose_rows(self) -> None:
+        """Fix the rows for the run, as many as fill batches, by its seed: the same on all ranks."""
         host = self._host
-        if self._settings.disables("trainer.held_out"):
-            return "switched off; SWIFT_GRPO_EXT_DISABLE without trainer.held_out"
-        if host.args.eval_use_evalscope:
-            return "benchmarks are evaluated; --eval_use_evalscope false"
-        if not hasattr(host.eval_dataset, "select"):
-            return "the validation rows cannot be chosen: their dataset has no select()"
-        if host.args.async_generate:
-            return "an evaluation gets the rollouts of the one before; --async_generate false"
-        if host.template.sequence_parallel_size > 1:
-            return "sequence parallel shares rows out in another order; --sequence_parallel_size 1"
-        return ""
+        seed = host.args.seed
+        total = len(host.eval_dataset)
+        size = total // self._batch() * self._batch()
+        if size < total:
+            chosen = sorted(random.Random(seed).sample(range(total), size))
+            host.eval_dataset = host.eval_dataset.select(chosen)
+        samples = host.num_generations_eval
+        answers = "answered greedily" if samples == 1 else f"{samples} sampled answers each"
+        words = f"{size} of {total} validation rows (seed {seed}), {answers}"
+        logger.info(f"swift-grpo-ext [held-out] {words}")
+        self._rows = f"{words}, {_digest(host.eval_dataset)}"
 
     def _choose_metric(self, logged_names: Mapping[str, str]) -> None:
         """Let ``--metric_for_best_model`` take a reward by the name that was typed.
@@ -112,28 +120,7 @@ class HeldOut:
             args.greater_is_better = "loss" not in typed
         self._history.greater_is_better = args.greater_is_better or "loss" in typed
 
-    # While training goes on.
-
-    @contextmanager
-    def rollout_timed(self, completions: int) -> Iterator[None]:
-        """Measures what a completion of training costs, from which the size of an evaluation follows."""
-        began = time.monotonic()
-        yield
-        if self._host.model.training:
-            self._rows.cost.rollout_seconds += time.monotonic() - began
-            self._rows.cost.completions += completions
-
-    def note_training(self, logs: dict[str, float]) -> None:
-        """Keep the mean reward that a training step logged."""
-        reward = logs.get(TOTAL)
-        if self.active and reward is not None and math.isfinite(float(reward)):
-            self._training_rewards.append(float(reward))
-
     # An evaluation.
-
-    def in_order(self, dataset: Dataset[object]) -> RepeatSampler | None:
-        """The rows of an evaluation in the same order every time; None: as ms-swift orders them."""
-        return RepeatSampler(dataset, self._host.num_generations_eval, shuffle=False) if self.active else None
 
     @contextmanager
     def evaluating(self) -> Iterator[None]:
@@ -141,15 +128,14 @@ class HeldOut:
         if not self.active:
             yield
             return
-        if not self._rows.words:
-            self._rows.choose(self._history)
         self._collected = []
-        # In training a batch that is not full is left out; here it is a part of the rows.
-        every_row = swapped(self._host.args, "dataloader_drop_last", False)
-        evaluating = swapped(self, "_evaluating", True)
+        self._began = time.monotonic()
         rollout = self._host.rollout
-        seeds = swapped(rollout, "generations", rollout.generations)
-        with self._rows.cost.evaluation(), random_numbers_kept(), seeds, every_row, evaluating:
+        with (
+            random_numbers_kept(),
+            swapped(rollout, "generations", rollout.generations),
+            swapped(self, "_evaluating", True),
+        ):
             yield
 
     def greedy(self, config: RequestConfig) -> RequestConfig:
@@ -172,7 +158,7 @@ class HeldOut:
             return
         host = self._host
         reason = host.guard.together("held-out rewards", self._judge)
-        # With Megatron the last rank alone has the training reward, and a resumed rank may lack the history.
+        # A resumed rank may lack the history.
         if agreed_max(int(bool(reason)), host.accelerator.device):
             logger.warning(
                 f"swift-grpo-ext [held-out] saving and stopping at step {host.state.global_step}: "
@@ -185,17 +171,12 @@ class HeldOut:
         evaluation = self._evaluation()
         before = self._history.newest
         self._history.add(evaluation)
-        self._training_rewards = []
         self._collected = []
-        self._log(self._figures(evaluation, before))
+        self._log(_figures(evaluation, before))
         self._tell(evaluation, before)
         if self._host.accelerator.is_main_process:
             self._write(evaluation)
         return self._history.why_stop(self._settings.held_out_stop)
-
-    def _save_and_stop(self) -> None:
-        self._host.control.should_save = True
-        self._host.control.should_training_stop = True
 
     def _evaluation(self) -> Evaluation:
         """The scores of each row, by reward; a row that was answered several times has their mean."""
@@ -209,35 +190,12 @@ class HeldOut:
         total = (scores.nan_to_num() * weights).sum(1)
         total = total.masked_fill(scores.isnan().all(1), torch.nan)
         columns = {TOTAL: total, **dict(zip(host.reward_func_names, scores.T, strict=False))}
-        training = self._training_rewards
         return Evaluation(
             step=host.state.global_step,
             scores={name: _means(column.reshape(rows, samples)) for name, column in columns.items()},
-            seconds=self._rows.cost.evaluation_seconds_so_far,
-            rows=self._rows.words,
-            training_reward=fmean(training) if training else None,
-            training_error=stdev(training) / math.sqrt(len(training)) if len(training) > 1 else None,
+            seconds=time.monotonic() - self._began,
+            rows=self._rows,
         )
-
-    def _log(self, figures: dict[str, float]) -> None:
-        """Hand figures to ms-swift, which puts ``eval_`` in front of each."""
-        self._host._metrics["eval"].update({name: [value] for name, value in figures.items()})
-
-    def _figures(self, evaluation: Evaluation, before: Evaluation | None) -> dict[str, float]:
-        """Of an evaluation, for the trackers."""
-        figures: dict[str, float] = {}
-        for name in evaluation.scores:
-            score = evaluation.interval(name)
-            if score is None:
-                continue
-            prefix = name if name == TOTAL else f"rewards/{name}"
-            figures[name if name == TOTAL else f"{prefix}/mean"] = score.mean
-            if math.isfinite(score.low):
-                figures[f"{prefix}_low"] = score.low
-                figures[f"{prefix}_high"] = score.high
-        if before and (change := evaluation.change_since(before)):
-            figures[f"{TOTAL}_change"] = change.mean
-        return figures
 
     def _tell(self, evaluation: Evaluation, before: Evaluation | None) -> None:
         """One line for people."""
@@ -274,33 +232,6 @@ class HeldOut:
         scores = newest.scored(self._history.metric) if newest else ()
         return fmean(scores) if scores else None
 
-    # The best checkpoint.
-
-    def prefer_last(self, metrics: Mapping[str, float]) -> None:
-        """Of equal evaluations the last is the best: let ms-swift forget one that this one equals."""
-        name = self._host.args.metric_for_best_model.removeprefix("eval_")
-        if self.active and metrics.get(f"eval_{name}") == self._host.state.best_metric:
-            self._host.state.best_metric = None
-
-    def saved_if_best(self, is_best: bool) -> bool:
-        """Have the best checkpoint saved, also at a step at which none would be; returns whether it is."""
-        if self.active and is_best and self._host.args.save_strategy != "no":
-            self._host.control.should_save = True
-        return is_best
-
-    def resume(self, checkpoint: str | None) -> None:
-        """Go on with the evaluations of the run that a checkpoint is of."""
-        if not self.active or not checkpoint:
-            return
-        folder = Path(checkpoint)
-        number = folder.name.rpartition("-")[2]
-        own = Path(self._host.args.output_dir)
-        for evaluation in read_evaluations(folder.parent):
-            if number.isdigit() and evaluation.step <= int(number):
-                self._history.add(evaluation)
-                if folder.parent.resolve() != own.resolve() and self._host.accelerator.is_main_process:
-                    self._write(evaluation)
-
     def end(self) -> None:
         """Training has ended: name the best checkpoint."""
         best = self._history.best
@@ -309,14 +240,39 @@ class HeldOut:
         saved = self._host.state.best_model_checkpoint or "was not saved; --save_strategy steps"
         logger.info(
             f"swift-grpo-ext [held-out] best checkpoint: {saved} (step {best.step}, held-out "
-            f"{self._history.metric} {self._history.best_interval})"
+            f"{self._history.metric} {self._history.best_in_words})"
         )
+
+
+def _figures(evaluation: Evaluation, before: Evaluation | None) -> dict[str, float]:
+    """Of an evaluation, for the trackers."""
+    figures: dict[str, float] = {}
+    for name in evaluation.scores:
+        score = evaluation.interval(name)
+        if score is None:
+            continue
+        prefix = name if name == TOTAL else f"rewards/{name}"
+        figures[name if name == TOTAL else f"{prefix}/mean"] = score.mean
+        if math.isfinite(score.low):
+            figures[f"{prefix}_low"] = score.low
+            figures[f"{prefix}_high"] = score.high
+    if before and (change := evaluation.change_since(before)):
+        figures[f"{TOTAL}_change"] = change.mean
+    return figures
 
 
 def _means(scores: Float[Tensor, "rows answers"]) -> tuple[float | None, ...]:
     """Mean of the scored answers of each row; None where there is none."""
     means = scores.nanmean(1).tolist()
     return tuple(None if math.isnan(mean) else mean for mean in means)
+
+
+def _digest(dataset: Dataset) -> str:
+    """Tells a validation set from another by the text of its rows; images are not loaded."""
+    texts = hashlib.sha256()
+    for row in dataset.select_columns("messages"):
+        texts.update(json.dumps(row, ensure_ascii=False, default=str, sort_keys=True).encode())
+    return texts.hexdigest()[:12]
 
 
 @contextmanager

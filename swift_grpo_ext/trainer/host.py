@@ -35,6 +35,7 @@ class Host(Watched, Protocol):
 
     passes: Any  # our `Passes`, which know this class
     rollout: Any  # our `Rollout`, which knows it, too
+    held_out: Any  # our `TrainerHeldOut`
 
     # The models.
     ref_model: nn.Module | None

@@ -10,10 +10,10 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from swift_grpo_ext.features import Features
 from swift_grpo_ext.group.recompute import without_reentrance
 from swift_grpo_ext.losses import loss_named
 from swift_grpo_ext.ms_swift.shared import GRPOBatch
-from swift_grpo_ext.parts import Enabled
 from swift_grpo_ext.swap import swapped
 from swift_grpo_ext.trainer.host import Host
 from swift_grpo_ext.trainer.samples import LossValue, PerToken
@@ -102,14 +102,17 @@ def reduced_once(host: Host, model: nn.Module) -> AbstractContextManager[None]:
 
 @contextmanager
 def over_our_pass(
-    host: Host, enabled: Enabled, model: nn.Module, inputs: dict[str, GRPOBatch] | list[dict[str, GRPOBatch]]
+    host: Host,
+    features: Features,
+    model: nn.Module,
+    inputs: dict[str, GRPOBatch] | list[dict[str, GRPOBatch]],
 ) -> Iterator[None]:
     """While this is open, ms-swift's liger loss, if it is on, is of log-probs that our pass computes.
 
     ms-swift hands liger hidden states of whole rows. Here its second half, from log-probs to the loss, gets
     ours; without chunks liger's own way takes less memory.
     """
-    if not (host.use_liger_loss and enabled.chunked_logps and takes_logps(host.liger_grpo_loss)):
+    if not (host.use_liger_loss and "chunked_logps" in features and takes_logps(host.liger_grpo_loss)):
         yield
         return
     batch = inputs[0] if isinstance(inputs, list) else inputs

@@ -6,7 +6,7 @@ from typing import Any, NoReturn
 import torch
 from torch import nn
 
-from swift_grpo_ext.group.batch_sizes import SWITCH
+from swift_grpo_ext.group.cut import SWITCH
 from swift_grpo_ext.ms_swift.shared import get_logger
 from swift_grpo_ext.swap import swapped
 from swift_grpo_ext.trainer.distributed import agreed_max, is_alone
@@ -57,10 +57,12 @@ class Halves:
 
     def _smaller(self, parts: int) -> str:
         args = self._host.args
-        tokens = args.per_device_train_batch_size // parts * args.max_completion_length
-        fewer = f"{SWITCH}_TOKENS={tokens}, or {SWITCH}=0 for the sizes that you typed"
-        alone = f"a smaller --max_completion_length or --max_pixels ({SWITCH} is at its smallest)"
-        return fewer if tokens else alone
+        rows = args.per_device_train_batch_size // parts
+        if not rows:
+            return "a smaller --max_completion_length or --max_pixels (a micro-batch of 1 is the smallest)"
+        steps = args.per_device_train_batch_size * args.gradient_accumulation_steps // rows
+        sizes = f"--per_device_train_batch_size {rows} --gradient_accumulation_steps {steps}"
+        return f"{SWITCH}=0 with {sizes}"
 
     def step(self, step: Callable[[], LossValue], model: nn.Module) -> LossValue:
         """Forward and backward of one micro-batch; only a run's first can be begun again."""

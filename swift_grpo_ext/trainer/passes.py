@@ -3,36 +3,61 @@
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
 
+from swift_grpo_ext.features import Features
+from swift_grpo_ext.group.cut import BatchSizes
 from swift_grpo_ext.group.interface import take_packs
+from swift_grpo_ext.group.layout import PackForm
 from swift_grpo_ext.group.media import GRIDS_OF
 from swift_grpo_ext.group.micro_batch import MicroBatch, analyse, in_parts
+from swift_grpo_ext.group.self_check import forward_dtype
 from swift_grpo_ext.group.vision_once import VISION_BYTES, VisionOnce
 from swift_grpo_ext.models.families import family_of
-from swift_grpo_ext.ms_swift.shared import GRPOBatch, get_logger
-from swift_grpo_ext.parts import Enabled
+from swift_grpo_ext.ms_swift.shared import GRPOBatch
 from swift_grpo_ext.settings import Settings
 from swift_grpo_ext.swap import swapped
-from swift_grpo_ext.trainer.batches import BatchRecords, PassWork
+from swift_grpo_ext.trainer.batches import BatchRecords, PassWork, forwarded_tokens
 from swift_grpo_ext.trainer.distributed import agreed_max, gathers_parameters
-from swift_grpo_ext.trainer.features import decide, share_tower
+from swift_grpo_ext.trainer.features import decide, frozen_modules, share_tower
+from swift_grpo_ext.trainer.first_pass import Attempt, FirstPasses
 from swift_grpo_ext.trainer.gains import tell_gains
 from swift_grpo_ext.trainer.host import Host, base_model, once_of_run, unwrapped
 from swift_grpo_ext.trainer.inference import mode_kept
 from swift_grpo_ext.trainer.old_pass import OldPass
-from swift_grpo_ext.trainer.one_pass import OnePass, Request
+from swift_grpo_ext.trainer.one_pass import OnePass, PassRecord, Request
 from swift_grpo_ext.trainer.out_of_memory import Halves
-from swift_grpo_ext.trainer.pass_check import PassKind, SelfCheck
 from swift_grpo_ext.trainer.samples import Inputs, Scores
 from swift_grpo_ext.trainer.sampling import sampled_once
+from swift_grpo_ext.trainer.stock_rows import encodes_one_by_one, why_wrong
 from swift_grpo_ext.trainer.tower import RunTower
 
-logger = get_logger()
 _CHUNKS = 2**30  # in the place of a number of packs: more than there can be
+
+
+class PassKind(NamedTuple):
+    """What may differ between two passes that are otherwise computed alike."""
+
+    of_reference: bool
+    with_gradients: bool
+
+
+class Asked(NamedTuple):
+    """ms-swift's question for log-probs, and its own ways to answer it."""
+
+    model: nn.Module
+    model_inputs: Inputs
+    grpo_batch: GRPOBatch
+    with_entropy: bool
+    stock: Callable[..., Scores]
+    in_step: Callable[..., Scores]  # the same, every rank with as many calls of the tower
+
+    def by(self, stock: Callable[..., Scores]) -> Scores:
+        """ms-swift's own answer, by one of these ways."""
+        return stock(self.model, self.model_inputs, self.grpo_batch, compute_entropy=self.with_entropy)
 
 
 class Passes:
@@ -51,21 +76,28 @@ class Passes:
         self._leaves_tower = settings.disables("trainer.vision_once")  # as often as ms-swift calls it
         self._tower = RunTower(host, self._family) if self._family else None
         self._turn_to(decide(host, settings))
-        self.old = OldPass(host, self.enabled.skip_old_logps)  # which micro-batches have an old pass
-        if self.enabled.shared_prefix:
+        self.old = OldPass(host, "skip_old_logps" in self.features)  # which micro-batches have an old pass
+        if "shared_prefix" in self.features:
             self._form = take_packs(base, settings.attention, getattr(self._family, "image_blocks", "none"))
         self._keeps_step = gathers_parameters(host)
-        checks = not settings.disables("trainer.self_check")
-        self._self_check = SelfCheck(host, self._family, self.halves, self._keeps_step, on=checks)
-        if self.enabled.vision_once and not self._keeps_step:
+        self._first_passes = FirstPasses(
+            host.accelerator.device,
+            on="self_check" in self.features,
+            waits=self._keeps_step,
+            halve=self.halves.halve,
+        )
+        if "vision_once" in self.features and not self._keeps_step:
             share_tower(host, self._family)
         self._vision = {training: self._new_vision() for training in (True, False)}
 
-    def _turn_to(self, enabled: Enabled) -> None:
-        self.enabled = enabled  # what is on, and why the rest is not
-        tower = self._tower.calls if self._tower and not self._leaves_tower else None
-        self._one_pass = OnePass(self._host, enabled, self.halves, self.work, tower, self._say)
-        self._host.guard.run("gains.json", partial(tell_gains, self._host, enabled, self._cut, self._say))
+    def _turn_to(self, features: Features) -> None:
+        args = self._host.args
+        self.features = features  # what is on, and why the rest is not
+        sizes = BatchSizes(
+            args.per_device_train_batch_size, args.gradient_accumulation_steps, args.steps_per_generation
+        )
+        tell = partial(tell_gains, self._host, features, sizes, self._cut, self._say)
+        self._host.guard.run("gains.json", tell)
 
     # Of a generation batch.
 
@@ -84,14 +116,14 @@ class Passes:
         base = base_model(self._host, self._host.model)
         vision = None if self._keeps_step else self.vision
         blank = self._tower.blank if self._tower else None
-        shared = self.enabled.shared_prefill
+        shared = "shared_prefill" in self.features
         once = sampled_once(self._host, base, self._family, vision, blank, shared, self._say)
         with mode_kept(self._host.model), once:
             yield
 
     def stored(self, batches: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """Prepared micro-batches, with the pixels of those that have been encoded in the main memory."""
-        for batch in batches if self.enabled.vision_once else ():
+        for batch in batches if "vision_once" in self.features else ():
             analysed = self.batches.of(batch["grpo_batch"]).batch
             if analysed is not None and analysed.media:
                 batch["model_inputs"] = analysed.store_pixels()
@@ -113,29 +145,25 @@ class Passes:
         cut where neighbours share least. Every rank comes here.
         """
         host = self._host
-        if not (host.dynamic_num_samples and self.enabled.shared_prefix and self._handles(model)):
+        shares = "shared_prefix" in self.features
+        if not (host.dynamic_num_samples and shares and self._handles(model)):
             return nullcontext()
         record = self.batches.of(grpo_batch)
         if record.packs is None:
-            record.packs = self._packs_of(self._analysed(model_inputs, grpo_batch))
+            record.packs = self._packs_of(self._analysed(model_inputs, grpo_batch, self._form))
         return swapped(host, "dynamic_num_samples", False) if record.packs else nullcontext()
 
     def _packs_of(self, batch: MicroBatch) -> int:
         """Into how many packs a micro-batch is cut, as many on every rank; 0 if one of them cannot pack."""
         args = self._host.args
         training = self._host.model.training
-        rows, width = batch.inputs["input_ids"].shape
+        width = batch.inputs["input_ids"].shape[1]
         size = args.per_device_train_batch_size if training else args.per_device_eval_batch_size
         parts = parts_within(batch, most=size * width)
         number = agreed_max(len(parts) or _CHUNKS, self._host.accelerator.device)
         if self._tells_rows:
             self._tells_rows = False
-            given = int(batch.inputs["attention_mask"].sum())
-            tokens = sum(part.pack.layout.length for part in parts if part.pack)
-            way = f"{number} pack{'s' * (number > 1)} of {tokens} in all"
-            if number == _CHUNKS:
-                way = f"chunks of {size} rows, for they cannot be packed on every rank"
-            self._say(f"rows of several turns: {rows} rows of {given} tokens are {way}")
+            self._say(f"multi-turn rows: {_way_of(batch, parts, number, size)}")
         return 0 if number == _CHUNKS else number
 
     def logps(
@@ -150,30 +178,77 @@ class Passes:
 
         Policy, reference or teacher; ``stock`` is ms-swift's ``_get_per_token_logps_and_entropies_single``.
         """
-
-        def by(stock: Callable[..., Scores]) -> Callable[[], Scores]:
-            return lambda: stock(model, model_inputs, grpo_batch, compute_entropy=with_entropy)
-
+        asked = Asked(model, model_inputs, grpo_batch, with_entropy, stock, self._in_step(stock))
         if not self._handles(model):
-            return by(stock)()
-        in_step = self._in_step(stock)
-        by_stock = by(in_step)
-        if self.enabled.stock_forward:
-            return by_stock()
-        batch = self._analysed(model_inputs, grpo_batch)
-        record = self.batches.of(grpo_batch)
-        request = Request(
-            model, batch, grpo_batch, record, with_entropy, self.vision, by(stock), by_stock, in_step
-        )
+            return asked.by(stock)
+        if self.features.stock_forward:
+            return asked.by(asked.in_step)
         kind = PassKind(of_reference=self._is_reference(model), with_gradients=torch.is_grad_enabled())
-        if not self._self_check.is_due(kind):
-            return self._one_pass.run(request)
-        scores, problem = self._self_check.first(kind, request, self._one_pass)
-        if scores is not None:
-            return scores
-        logger.warning(f"swift-grpo-ext: self-check failed: {problem or 'on another rank'}")
-        self._turn_to(self.enabled.without_forward("self-check failed"))
-        return by_stock()
+        if not self._first_passes.is_due(kind):
+            return self._noted(asked, self._run(asked, self.features))
+        attempt = partial(self._attempt, kind, asked)
+        made, features = self._first_passes.run(kind, self.features, attempt)
+        if features != self.features:
+            self._turn_to(features)
+        return asked.by(asked.in_step) if made is None else self._noted(asked, made)
+
+    def _run(self, asked: Asked, features: Features) -> PassRecord:
+        return self._one_pass(features).run(self._request(asked, features))
+
+    def _one_pass(self, features: Features) -> OnePass:
+        tower = self._tower.calls if self._tower and not self._leaves_tower else None
+        return OnePass(features, tower, recomputes=self.halves.parts > 1)
+
+    def _request(self, asked: Asked, features: Features) -> Request:
+        """What is asked for, with what is known of the micro-batch and what of it is needed."""
+        host = self._host
+        grpo_batch = asked.grpo_batch
+        shares = "shared_prefix" in features
+        batch = self._analysed(asked.model_inputs, grpo_batch, self._form if shares else None)
+        leaves_out = "skip_zero_advantage" in features and not batch.reason
+        vision = self._vision[host.model.training] if "vision_once" in features else None
+        return Request(
+            asked.model,
+            base_model(host, asked.model),
+            batch,
+            asked.with_entropy,
+            host.temperature,
+            vision,
+            tokens=forwarded_tokens(host, grpo_batch) if leaves_out else None,
+            others=grpo_batch.old_per_token_logps,
+            parts=(self.batches.of(grpo_batch).packs or 1) * self.halves.parts if shares else 1,
+            stock=lambda: asked.by(asked.stock),
+        )
+
+    def _noted(self, asked: Asked, made: PassRecord) -> Scores:
+        """The scores of a pass that is made; what it took is written down."""
+        record = self.batches.of(asked.grpo_batch)
+        record.forwarded = made.tokens
+        if made.note:
+            self._say(made.note)
+        assert record.batch is not None
+        self.work.add(record, record.batch, made.forwarded, self.vision)
+        return made.logps, made.entropies
+
+    def _attempt(self, kind: PassKind, asked: Asked, features: Features) -> Attempt[PassRecord]:
+        """A pass whose scores are yet to be compared with ms-swift's, each time in as many parts as fit."""
+        host = self._host
+        plain = host.ref_model if kind.of_reference else host.model  # no hooks of wrappers
+        assert plain is not None
+        shares = "shared_prefix" in features or "vision_once" in features
+
+        def check() -> str:
+            request = self._request(asked, features)
+            if self._keeps_step and self._family and shares:
+                tower = frozen_modules(request.base, self._family)
+                if problem := encodes_one_by_one(plain, request.batch, tower, asked.in_step):
+                    return problem
+            dtype = forward_dtype(request.base.dtype, host.accelerator.mixed_precision)
+            in_step = partial(asked.by, asked.in_step)
+            return why_wrong(self._one_pass(features), request, plain, asked.in_step, in_step, dtype)
+
+        compares = bool(asked.grpo_batch.completion_mask.any())
+        return Attempt(check, lambda: self._run(asked, features), compares)
 
     def _handles(self, model: nn.Module) -> bool:
         """True for the policy and the reference; a teacher is another model."""
@@ -183,23 +258,23 @@ class Passes:
         reference = self._host.ref_model
         return reference is not None and unwrapped(model) is unwrapped(reference)
 
-    def _analysed(self, model_inputs: Inputs, grpo_batch: GRPOBatch) -> MicroBatch:
+    def _analysed(self, model_inputs: Inputs, grpo_batch: GRPOBatch, form: PackForm | None) -> MicroBatch:
         """Images and groups of a micro-batch; found out at its first pass."""
         record = self.batches.of(grpo_batch)
-        if record.batch is None or record.batch.given["input_ids"] is not model_inputs["input_ids"]:
-            form = self._form if self.enabled.shared_prefix else None
-            mask = grpo_batch.completion_mask
-            record.batch = analyse(model_inputs, mask, self._family, form)
-            if record.batch.reason:
-                self._say(f"micro-batch not packed ({record.batch.reason}): stock forward used")
-        return record.batch
+        known = record.batch
+        same = known is not None and known.given["input_ids"] is model_inputs["input_ids"]
+        if known is None or not same or known.form is not form:
+            known = record.batch = analyse(model_inputs, grpo_batch.completion_mask, self._family, form)
+            if known.reason:
+                self._say(f"micro-batch not packed ({known.reason}): stock forward used")
+        return known
 
     # Features of images.
 
     @property
     def vision(self) -> VisionOnce | None:
         """Features for the current kind of generation batch, training or evaluation; None if not kept."""
-        return self._vision[self._host.model.training] if self.enabled.vision_once else None
+        return self._vision[self._host.model.training] if "vision_once" in self.features else None
 
     def _new_vision(self) -> VisionOnce | None:
         if self._tower is None or self._family is None:
@@ -227,6 +302,16 @@ class Passes:
         """A micro-batch has its gradients."""
         if self._tower:
             self._tower.end_micro_batch()
+
+
+def _way_of(batch: MicroBatch, parts: list[MicroBatch], number: int, size: int) -> str:
+    """How many rows are computed, in words."""
+    if number == _CHUNKS:
+        return f"not packed (one rank could not); running chunks of {size} rows"
+    tokens = int(batch.inputs["attention_mask"].sum())
+    left = sum(part.pack.layout.length for part in parts if part.pack)
+    rows = len(batch.completion_mask)
+    return f"{rows} rows of {tokens} tokens are {number} pack{'s' * (number > 1)} of {left} in all"
 
 
 def parts_within(batch: MicroBatch, most: int) -> list[MicroBatch]:

@@ -11,6 +11,7 @@ from swift_grpo_ext.group.media import PIXELS
 from swift_grpo_ext.group.tower_calls import TowerCalls
 from swift_grpo_ext.group.vision import Images, assign_media, outside_of_language
 from swift_grpo_ext.models.families import VisionFamily
+from swift_grpo_ext.ms_swift.shared import get_logger
 from swift_grpo_ext.trainer.distributed import agreed_max, gathers_parameters, is_alone
 from swift_grpo_ext.trainer.host import Host, base_model
 
@@ -29,6 +30,11 @@ class RunTower:
         self._trains = any(outside_of_language(base))
         self.blank: Callable[[], Images] = cache(lambda: blank_image(host, family))
         agree = self.agree if gathers_parameters(host) else None
+        if agree and (reason := family.lacks.get("zero3")):
+            get_logger().warning(
+                f"swift-grpo-ext: {reason}. As it is, a run whose rows have different numbers of images ends "
+                "or hangs in its first steps"
+            )
         self.calls = TowerCalls(family, self.blank, agree, self._trains and not is_alone())
 
     def agree(self, calls: int) -> int:

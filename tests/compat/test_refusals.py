@@ -54,7 +54,7 @@ REFUSED = {
         Run({"loss_type": "real", "per_device_train_batch_size": 6, "num_generations": 4}),
         "micro-batches of 6 hold parts of groups of 4",
         "[loss_type real, per_device_train_batch_size 6]",
-        "-> --per_device_train_batch_size with a multiple of 4, or SWIFT_GRPO_EXT_GROUP_BATCH=1",
+        "-> --per_device_train_batch_size with a multiple of 4",
         "(https://arxiv.org/abs/2602.05630)",
     ),
     "F18": (

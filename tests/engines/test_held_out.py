@@ -36,7 +36,7 @@ def scores(run):
 def test_each_row_is_answered_greedily_by_the_weights_of_its_step(
     mode, sharp_qwen, digits, held_out, tmp_path
 ):
-    variables = {"SWIFT_GRPO_EXT_HELD_OUT_SHARE": "1"}
+    variables: dict[str, str] = {}
     options = {**RUN, "val_dataset": held_out}
     if mode == "colocate":
         run = grpo_with_vllm(sharp_qwen, digits, tmp_path, variables, vllm_mode="colocate", **options)

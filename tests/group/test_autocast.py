@@ -5,8 +5,9 @@ import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from swift_grpo_ext.group.forward import pack_inputs, packed_scores, row_scores
+from swift_grpo_ext.group.forward import packed_scores, row_scores
 from swift_grpo_ext.group.layout import PackForm
+from swift_grpo_ext.group.micro_batch import pack_inputs
 from swift_grpo_ext.group.recompute import reduced_compute
 from swift_grpo_ext.group.shared_prefix import build_pack, read_rows
 from tests.group.batches import collate

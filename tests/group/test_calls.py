@@ -9,7 +9,8 @@ from torch.overrides import TorchFunctionMode
 from transformers.models.qwen3_5.modeling_qwen3_5 import torch_chunk_gated_delta_rule
 
 from swift_grpo_ext.group import attention_gpu, interface, recurrent
-from swift_grpo_ext.group.forward import pack_inputs, packed_scores
+from swift_grpo_ext.group.forward import packed_scores
+from swift_grpo_ext.group.micro_batch import pack_inputs
 from swift_grpo_ext.group.shared_prefix import build_pack, read_rows
 from tests.group.batches import collate
 from tests.group.stars import stars_of

@@ -5,7 +5,8 @@ import torch
 import transformers
 
 from swift_grpo_ext.group import interface, recurrent
-from swift_grpo_ext.group.forward import pack_inputs, packed_scores
+from swift_grpo_ext.group.forward import packed_scores
+from swift_grpo_ext.group.micro_batch import pack_inputs
 from swift_grpo_ext.group.shared_prefix import build_pack, read_rows
 from swift_grpo_ext.group.tree import WORTH
 from tests.group.batches import collate

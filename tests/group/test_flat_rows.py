@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from swift_grpo_ext.group.forward import as_flat_row, as_rows, is_flat
+from swift_grpo_ext.group.micro_batch import as_flat_row, as_rows, is_flat
 from swift_grpo_ext.group.shared_prefix import CannotPackError
 
 

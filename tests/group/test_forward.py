@@ -3,9 +3,9 @@ import torch
 from torch.nn.functional import log_softmax
 
 from swift_grpo_ext.group import interface
-from swift_grpo_ext.group.forward import pack_inputs, packed_scores, row_scores
+from swift_grpo_ext.group.forward import packed_scores, row_scores
 from swift_grpo_ext.group.layout import PackForm
-from swift_grpo_ext.group.micro_batch import images_in_order
+from swift_grpo_ext.group.micro_batch import images_in_order, pack_inputs
 from swift_grpo_ext.group.shared_prefix import CannotPackError, build_pack, read_rows
 from swift_grpo_ext.group.vision import assign, image_numbers
 from tests.group.models import FAMILIES, IMAGE, VOCAB, Picture, batch_of

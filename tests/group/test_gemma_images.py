@@ -5,7 +5,8 @@ import torch
 from transformers import Gemma3Config, Gemma3ForConditionalGeneration
 
 from swift_grpo_ext.group import interface
-from swift_grpo_ext.group.forward import pack_inputs, packed_scores
+from swift_grpo_ext.group.forward import packed_scores
+from swift_grpo_ext.group.micro_batch import pack_inputs
 from swift_grpo_ext.group.shared_prefix import build_pack, read_rows
 from tests.group.batches import collate
 from tests.group.test_decoders import SIZES, VOCAB

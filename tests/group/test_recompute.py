@@ -8,8 +8,9 @@ from peft import LoraConfig, get_peft_model
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from swift_grpo_ext.group import interface
-from swift_grpo_ext.group.forward import pack_inputs, packed_scores
+from swift_grpo_ext.group.forward import packed_scores
 from swift_grpo_ext.group.layout import PackForm
+from swift_grpo_ext.group.micro_batch import pack_inputs
 from swift_grpo_ext.group.recompute import layers_to_keep, reduced_compute
 from swift_grpo_ext.group.shared_prefix import Pack, build_pack, read_rows
 from tests.group.models import FAMILIES, VOCAB, batch_of

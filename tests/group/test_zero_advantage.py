@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from swift_grpo_ext.group.zero_advantage import first_token, needed_tokens, restored, zero_advantage_rows
+from swift_grpo_ext.group.micro_batch import first_token
+from swift_grpo_ext.group.zero_advantage import needed_tokens, restored, zero_advantage_rows
 
 MASK = torch.tensor([[1, 1, 0], [1, 1, 1], [0, 0, 0], [1, 0, 0]], dtype=torch.bool)
 

@@ -62,7 +62,7 @@ def test_a_worker_is_watched_and_encodes_an_image_once(
     run = train_with_ray(python_with_ray, tiny("qwen2_5_vl"), four_rows, tmp_path, **arguments)
     assert_equal(run, reference(**FROZEN))
     facts = json.loads((tmp_path / "gains.json").read_text())
-    assert "micro-batches of 1 x 16 are now 4 x 4" in facts["cut"]
+    assert "4 x 4 completions instead of 1 x 16" in facts["cut"]
     assert {gain["state"] for gain in facts["gains"].values()} == {"on"}
     assert facts["watching"]["held_out"]["why"] == "ms-swift evaluates nothing with Ray"
     counts, completions = run.counts[1], completion_tokens(run, 1)

@@ -78,7 +78,7 @@ class Ours(Recorded, GRPOTrainer):
 
     def train(self, *args, **kwargs):
         result = super().train(*args, **kwargs)
-        assert "self-check failed" not in self.passes.enabled.why_off.values()
+        assert "self-check failed" not in self.passes.features.why_off.values()
         return result
 
 

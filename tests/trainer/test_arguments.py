@@ -10,7 +10,6 @@ from torch import nn
 
 from swift_grpo_ext import testing
 from swift_grpo_ext.errors import RefusedError
-from swift_grpo_ext.settings import current_settings
 from swift_grpo_ext.trainer.noise import asked_for_dropout, turn_lora_dropout_off
 from tests.trainer.unstarted_trainer import unstarted_trainer
 
@@ -100,24 +99,15 @@ def test_ranks_wait_half_an_hour_unless_told(run, flag, seconds):
     assert args["training_args"].count(f"ddp_timeout={seconds},") == 1
 
 
-@pytest.mark.parametrize(("switches", "refused"), [({}, True), ({"GROUP_BATCH": "1"}, False)])
-def test_real_needs_whole_groups(tiny_qwen, digits, tmp_path, monkeypatch, switches, refused):
-    """Also after our own cut."""
-    for name, value in switches.items():
-        monkeypatch.setenv(f"SWIFT_GRPO_EXT_{name}", value)
-    current_settings.cache_clear()
+def test_real_needs_whole_groups(tiny_qwen, digits, tmp_path):
     overrides = {"loss_type": "real", "per_device_train_batch_size": 2, "gradient_accumulation_steps": 2}
-    if not refused:
-        args = unstarted_trainer(tiny_qwen, digits.train, tmp_path, **overrides).args
-        assert (args.per_device_train_batch_size, args.gradient_accumulation_steps) == (4, 1)
-        return
     with pytest.raises(RefusedError, match="micro-batches of 2 hold parts of groups of 4"):
         unstarted_trainer(tiny_qwen, digits.train, tmp_path, **overrides)
 
 
-def test_real_is_refused_where_a_limit_cuts_groups(tiny_qwen, digits, tmp_path, monkeypatch):
-    monkeypatch.setenv("SWIFT_GRPO_EXT_GROUP_BATCH", "1")
-    monkeypatch.setenv("SWIFT_GRPO_EXT_GROUP_BATCH_TOKENS", "16")
-    current_settings.cache_clear()
-    with pytest.raises(RefusedError, match="micro-batches of 2 hold parts of groups of 4"):
-        unstarted_trainer(tiny_qwen, digits.train, tmp_path, loss_type="real")
+def test_fewer_rows_than_a_generation_batch_has_prompts_are_refused(tiny_qwen, digits, tmp_path):
+    """ms-swift trains for no step and ends with status 0."""
+    path = tmp_path / "one.jsonl"
+    path.write_text(digits.train.read_text().splitlines()[0] + "\n")
+    with pytest.raises(RefusedError, match="1 rows do not fill a generation batch of 2 prompts"):
+        unstarted_trainer(tiny_qwen, path, tmp_path / "run", per_device_train_batch_size=8)

@@ -12,18 +12,21 @@ import transformers
 from torch import nn
 from transformers import Qwen2_5_VLForConditionalGeneration
 
+from swift_grpo_ext import testing
+from swift_grpo_ext.features import features_of
+from swift_grpo_ext.group.cut import BatchSizes
 from swift_grpo_ext.models.families import family_of
-from swift_grpo_ext.parts import FEATURES
 from swift_grpo_ext.settings import Settings
 from swift_grpo_ext.trainer import features
 from swift_grpo_ext.trainer.features import decide
 from swift_grpo_ext.trainer.gains import facts_of, line_of
 from swift_grpo_ext.trainer.noise import noise_in_config
 from swift_grpo_ext.trainer.passes import Passes
-from tests.trainer.runs import STOCK, told
+from tests.trainer.runs import STOCK, mixed_rows, told
 from tests.trainer.runs import figures_in_double as figures
 from tests.trainer.unstarted_trainer import unstarted_trainer
 
+FEATURES = features_of("trainer")
 FORWARD = ("shared_prefix", "vision_once", "chunked_logps", "reduced_recompute", "skip_zero_advantage")
 
 
@@ -38,14 +41,18 @@ def reasons(trainer, **switches):
     return {name: found.get(name, "") for name in FEATURES if name != "skip_zero_advantage"}
 
 
-def causes(enabled):
-    return {name: why.partition("; ")[0] for name, why in enabled.why_off.items()}
+def causes(found):
+    return {name: why.partition("; ")[0] for name, why in found.why_off.items()}
+
+
+def line_of_gains(found):
+    return line_of(facts_of(found, BatchSizes(4, 2, 2), 4)["gains"])
 
 
 def test_all_is_on_in_an_ordinary_run(trainer):
     assert set(reasons(trainer).values()) == {""}
     assert not decide(trainer, Settings()).stock_forward
-    line = line_of(facts_of(trainer, decide(trainer, Settings())))
+    line = line_of_gains(decide(trainer, Settings()))
     assert line.startswith("shared_prefix on, vision_once on, skip_old_logps on")
 
 
@@ -60,8 +67,9 @@ def test_each_has_a_switch(trainer, name):
 def test_a_fallback_turns_the_whole_forward_back(trainer):
     fallen = decide(trainer, Settings()).without_forward("why")
     assert fallen.stock_forward
-    assert set(fallen.why_off) == {name for name in FEATURES if not getattr(fallen, name)} == set(FORWARD)
-    assert "shared_prefix off (why)" in line_of(facts_of(trainer, fallen))
+    assert set(fallen.why_off) == set(FORWARD)
+    assert not [name for name in FORWARD if name in fallen]
+    assert "shared_prefix off (why)" in line_of_gains(fallen)
 
 
 def test_sequence_parallelism_keeps_the_features(trainer, monkeypatch):
@@ -231,6 +239,18 @@ def test_adapters_in_the_tower(tiny_qwen, digits, tmp_path):
     assert reasons(aside)["vision_once"] == ""
 
 
+def test_a_text_model_has_no_images_to_encode(digits, tmp_path):
+    model = testing.tiny_checkpoint("llama", tmp_path / "model")
+    rows = mixed_rows(digits, tmp_path / "rows.jsonl", 0)
+    found = decide(unstarted_trainer(model, rows, tmp_path / "run"), Settings())
+    assert found.why_idle == {
+        "vision_once": "the model takes no images",
+        "prepare_ahead": "the model takes no images",
+        "held_out": "no held-out rows; --val_dataset",
+    }
+    assert "vision_once" not in found.why_off
+
+
 def test_a_tokenizer_that_samples(tiny_ovis, digits, tmp_path):
     trainer = unstarted_trainer(tiny_ovis, digits.train, tmp_path)
     assert reasons(trainer)["vision_once"] == ""
@@ -282,7 +302,7 @@ def test_vllm_is_asked_once_for_a_group_unless_it_takes_completions_by_themselve
 )
 def test_who_needs_silent_completions(trainer, monkeypatch, owner, name, value, why):
     monkeypatch.setattr(trainer, "beta", 0.0)
-    assert decide(trainer, Settings()).skip_zero_advantage
+    assert "skip_zero_advantage" in decide(trainer, Settings())
     assert (
         causes(decide(trainer, Settings(disable="trainer.skip_zero_advantage")))["skip_zero_advantage"]
         == "switched off"

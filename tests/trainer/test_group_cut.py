@@ -8,8 +8,9 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoConfig, PretrainedConfig
 
-from swift_grpo_ext.group.batch_sizes import BatchSizes, cuts
-from swift_grpo_ext.settings import Settings, current_settings
+from swift_grpo_ext.group.cut import BatchSizes, cuts
+from swift_grpo_ext.group.pack_memory import text_sizes_of
+from swift_grpo_ext.settings import current_settings
 from swift_grpo_ext.trainer import group_cut
 from tests.trainer.runs import STOCK, told
 from tests.trainer.runs import figures_in_double as figures
@@ -40,8 +41,8 @@ def test_the_automatic_cut_changes_no_figure_and_no_weight(tiny_qwen, digits, tm
     stock = figures(tiny_qwen, digits.train, tmp_path / "stock", STOCK, **overrides)
     with told() as messages:
         ours = figures(tiny_qwen, digits.train, tmp_path / "ours", **overrides)
-    (line,) = [message for message in messages if "micro-batches of" in message]
-    assert "micro-batches of 1 x 8 are now 4 x 2" in line
+    (line,) = [message for message in messages if "Micro-batches regrouped" in message]
+    assert "so that prompts are shared: 4 x 2 completions instead of 1 x 8" in line
     assert "SWIFT_GRPO_EXT_GROUP_BATCH=0" in line
     # ms-swift 4.5 logs clip ratios as means over micro-batches: theirs are of the new ones, as the line says.
     of_the_cut = ("clip_ratio/",) if metadata.version("ms-swift") < "4.6" else ()
@@ -61,7 +62,7 @@ def test_a_run_is_resumed_with_another_cut(tiny_qwen, digits, tmp_path):
         ours = figures(
             tiny_qwen, digits.train, tmp_path / "ours", resume_from_checkpoint=checkpoint, **overrides
         )
-    assert any("micro-batches of 1 x 8 are now 4 x 2" in message for message in messages)
+    assert any("4 x 2 completions instead of 1 x 8" in message for message in messages)
     for name in stock:
         assert ours[name][-2:] == pytest.approx(stock[name][2:], abs=2e-6, rel=2e-5), name
     theirs, own = (
@@ -79,15 +80,20 @@ def sizes(tiny_qwen, digits, tmp_path, **overrides):
 @pytest.mark.parametrize(
     ("overrides", "switches", "expected", "line"),
     [
-        ({}, {}, (4, 2), "are now 4 x 2"),
+        ({}, {}, (4, 2), "4 x 2 completions instead of 1 x 8"),
         ({"loss_type": "bnpo"}, {}, (1, 8), "loss_type bnpo is defined per micro-batch"),
         ({"top_entropy_quantile": 0.5}, {}, (1, 8), "top_entropy_quantile is defined per micro-batch"),
         ({}, {"GROUP_BATCH": "0"}, (1, 8), ""),
         ({}, {"DISABLE": "trainer.shared_prefix"}, (1, 8), "switched off"),
-        ({}, {"GROUP_BATCH_TOKENS": "32"}, (2, 4), "are now 2 x 4"),
-        ({}, {"GROUP_BATCH_TOKENS": "8"}, (1, 8), "no more of a group fits"),
+        ({"max_completion_length": 8192}, {}, (2, 4), "2 x 4 completions instead of 1 x 8"),
+        ({"max_completion_length": 9000}, {}, (1, 8), "no more of a group fits"),
         ({"per_device_train_batch_size": 4, "gradient_accumulation_steps": 2}, {}, (4, 2), ""),
-        ({"gradient_accumulation_steps": 7, "num_generations": 7}, {}, (7, 1), "are now 7 x 1"),
+        (
+            {"gradient_accumulation_steps": 7, "num_generations": 7},
+            {},
+            (7, 1),
+            "7 x 1 completions instead of 1 x 7",
+        ),
         (
             {"gradient_accumulation_steps": 3, "steps_per_generation": 8},
             {},
@@ -104,7 +110,7 @@ def test_who_keeps_the_users_cut(
     current_settings.cache_clear()
     with told() as messages:
         assert sizes(tiny_qwen, digits, tmp_path, **{"max_completion_length": 16, **overrides}) == expected
-    lines = [message for message in messages if "micro-batches" in message]
+    lines = [message for message in messages if "icro-batches" in message]
     assert len(lines) == bool(line)
     assert all(line in message for message in lines)
 
@@ -115,6 +121,8 @@ def test_one_completion_per_rank_says_which_sizes_would_share():
         gradient_accumulation_steps=1,
         steps_per_generation=1,
         num_generations=8,
+        deepspeed=None,
+        fsdp=None,
     )
     line = group_cut.cut_by_groups(group_cut.Early(None, None, args, True), current_settings())
     assert "--gradient_accumulation_steps 8 would give it all 8" in line
@@ -140,16 +148,16 @@ def test_a_pack_takes_what_fits_into_the_share(monkeypatch):
     taken = []
     for free in (0, 8, 16, 32, 64, 128):
         monkeypatch.setattr(group_cut, "_free", lambda early, device, free=free: free * 2**30)
-        fits, how = group_cut._room(early, current_settings())
-        taken.append(max((cut.sizes.batch for cut in ways if fits(cut)), default=1))
-        assert how == ""
+        memory = group_cut._memory(early)
+        taken.append(max((cut.sizes.batch for cut in ways if memory.holds(cut)), default=1))
+        assert str(memory) == ""
     assert taken == sorted(taken)
     assert (taken[0], taken[-1]) == (1, 8)
     assert len(set(taken)) > 2
     monkeypatch.setattr(group_cut, "_free", lambda early, device: None)
-    fits, how = group_cut._room(early, current_settings())
-    assert [fits(cut) for cut in ways] == [True, True, True]
-    assert "free memory cannot be read: at most 16384 completion tokens" in how
+    memory = group_cut._memory(early)
+    assert [memory.holds(cut) for cut in ways] == [True, True, True]
+    assert "free memory cannot be read: at most 16384 completion tokens" in str(memory)
 
 
 def test_free_memory_leaves_room_for_what_is_yet_to_come(monkeypatch):
@@ -181,27 +189,22 @@ def test_free_memory_leaves_room_for_what_is_yet_to_come(monkeypatch):
 
 @pytest.mark.parametrize(("name", "hidden"), [("gpt2", 768), ("qwen2", 4096)])
 def test_sizes_have_their_usual_name_whatever_a_family_calls_them(name, hidden):
-    assert group_cut.text_sizes_of(AutoConfig.for_model(name)).hidden == hidden
+    assert text_sizes_of(AutoConfig.for_model(name)).hidden == hidden
 
 
 def test_sizes_that_no_config_names_are_not_known():
-    assert group_cut.text_sizes_of(PretrainedConfig()) is None
+    assert text_sizes_of(PretrainedConfig()) is None
 
 
-@pytest.mark.parametrize(("batch", "lines"), [(6, 0), (2, 1)])
-def test_what_holds_whole_groups_is_left_as_it_is_without_a_word(batch, lines):
-    args = types.SimpleNamespace(
-        per_device_train_batch_size=batch,
-        gradient_accumulation_steps=6 // batch,
-        steps_per_generation=None,
-        generation_batch_size=None,
-        num_generations=3,
-        max_completion_length=8,
-        loss_type="grpo",
-        use_liger_kernel=False,
-        top_entropy_quantile=1.0,
-    )
-    with told() as messages:
-        group_cut.cut_into_groups(args, Settings(group_batch=True))
-    assert args.per_device_train_batch_size == (6 if lines == 0 else 3)
-    assert len(messages) == lines, messages
+@pytest.mark.parametrize(
+    ("ranks", "expected"),
+    [([3e9, 2e9], 2e9), ([0.0, 2e9], 0.0), ([-5.0, 2e9], 0.0), ([None, 2e9], None), ([None, None], None)],
+)
+def test_the_rank_with_least_memory_decides_and_one_that_knows_nothing_for_all(monkeypatch, ranks, expected):
+    asked = []
+    monkeypatch.setattr(group_cut, "agreed_max", lambda value, device: asked.append(value) or 0)
+    for free in ranks:
+        group_cut.least(free, torch.device("cpu"))
+    worst = max(asked)
+    monkeypatch.setattr(group_cut, "agreed_max", lambda value, device: worst)
+    assert {group_cut.least(free, torch.device("cpu")) for free in ranks} == {expected}

@@ -25,7 +25,7 @@ def rows(digits, tmp_path_factory):
     return path
 
 
-ALL_ROWS = {"HELD_OUT_SHARE": "1", "DISABLE": "callbacks.report"}
+NO_REPORT = {"DISABLE": "callbacks.report"}
 
 
 def evaluations(output):
@@ -39,7 +39,7 @@ def logged(output):
 def test_each_row_is_scored_once_and_greedily(tiny_qwen, digits, rows, tmp_path):
     with told() as messages:
         options = {"learning_rate": 0, "beta": 0, **RUN, **SAVING, "save_total_limit": 1, "save_steps": 4}
-        figures(tiny_qwen, digits.train, tmp_path, ALL_ROWS, val_dataset=rows, **options)
+        figures(tiny_qwen, digits.train, tmp_path, NO_REPORT, val_dataset=rows, **options)
     found = evaluations(tmp_path)
     assert [one.step for one in found] == [1, 2, 3, 4]
     assert [len(one.scores["reward"]) for one in found] == [7] * 4
@@ -66,7 +66,7 @@ def test_training_is_what_it_is_without(turns, tiny_qwen, digits, rows, monkeypa
     options = {**turns, "save_strategy": "steps", "save_steps": 4, "save_only_model": True}
     without = figures(tiny_qwen, digits.train, tmp_path / "without", max_steps=4, **options)
     with_rows = figures(
-        tiny_qwen, digits.train, tmp_path / "with", ALL_ROWS, val_dataset=rows, **RUN, **options
+        tiny_qwen, digits.train, tmp_path / "with", NO_REPORT, val_dataset=rows, **RUN, **options
     )
     assert len(evaluations(tmp_path / "with")) == 4
     for name in ("loss", "grad_norm", "kl", "reward"):
@@ -80,7 +80,7 @@ def test_training_is_what_it_is_without(turns, tiny_qwen, digits, rows, monkeypa
 
 def test_the_best_checkpoint_survives_and_is_named(tiny_qwen, digits, rows, tmp_path):
     with told() as messages:
-        figures(tiny_qwen, digits.train, tmp_path, ALL_ROWS, val_dataset=rows, **RUN, **SAVING)
+        figures(tiny_qwen, digits.train, tmp_path, NO_REPORT, val_dataset=rows, **RUN, **SAVING)
     found = evaluations(tmp_path)
     best = max(found, key=lambda one: (one.interval().mean, one.step))
     folder = testing.newest_version(tmp_path) / f"checkpoint-{best.step}"
@@ -91,7 +91,7 @@ def test_the_best_checkpoint_survives_and_is_named(tiny_qwen, digits, rows, tmp_
 def test_a_best_step_without_a_checkpoint_is_saved(tiny_qwen, digits, rows, tmp_path):
     saving = {**SAVING, "save_steps": 3}
     figures(
-        tiny_qwen, digits.train, tmp_path, ALL_ROWS, val_dataset=rows, **{**RUN, "max_steps": 3}, **saving
+        tiny_qwen, digits.train, tmp_path, NO_REPORT, val_dataset=rows, **{**RUN, "max_steps": 3}, **saving
     )
     found = evaluations(tmp_path)
     best = max(found, key=lambda one: (one.interval().mean, one.step))
@@ -107,7 +107,7 @@ def test_the_best_is_chosen_by_a_reward_as_it_is_typed(tiny_qwen, digits, rows, 
         tiny_qwen,
         digits.train,
         tmp_path,
-        ALL_ROWS,
+        NO_REPORT,
         val_dataset=rows,
         metric_for_best_model=metric,
         **run,
@@ -139,39 +139,32 @@ def test_a_misspelt_reward_is_refused_before_training(tiny_qwen, digits, rows, t
         figures(tiny_qwen, digits.train, tmp_path, val_dataset=rows, metric_for_best_model=typed, **RUN)
 
 
-def test_a_share_of_the_run_limits_the_rows(tiny_qwen, digits, tmp_path):
-    switches = {"HELD_OUT_SHARE": "0.01"}
-    figures(tiny_qwen, digits.train, tmp_path, switches, val_dataset=digits.test, **RUN)
-    found = evaluations(tmp_path)
-    assert {len(one.scores["reward"]) for one in found} == {4}, "a batch at least"
-    assert len({one.rows for one in found}) == 1
-
-
-def test_a_fallen_reward_stops_the_run(tiny_qwen, digits, rows, tmp_path, monkeypatch):
-    """The policy is ruined by steps of a learning rate far too high: its answers get worse, and stay so."""
-    monkeypatch.setattr(
-        "swift_grpo_ext.watch.held_out.HeldOutHistory.why_stop", lambda self, patience: "fallen" * patience
-    )
+def test_a_reward_that_gets_no_better_stops_the_run(tiny_qwen, digits, rows, tmp_path):
+    """Nothing is learned, so no evaluation is better than the first."""
     with told() as messages:
         figures(
             tiny_qwen,
             digits.train,
             tmp_path,
-            {"HELD_OUT_STOP": "1"},
+            {"HELD_OUT_STOP": "2"},
             val_dataset=rows,
             gradient_accumulation_steps=2,  # it never stops in the middle of them
-            **RUN,
+            learning_rate=0,
+            **{**RUN, "max_steps": 5},
             **{**SAVING, "save_steps": 100},
         )
-    assert [one.step for one in evaluations(tmp_path)] == [1]
-    assert (testing.newest_version(tmp_path) / "checkpoint-1").is_dir()
-    assert any("saving and stopping at step 1: fallen" in text for text in messages)
+    assert [one.step for one in evaluations(tmp_path)] == [1, 2, 3]
+    assert (testing.newest_version(tmp_path) / "checkpoint-3").is_dir()
+    (line,) = [text for text in messages if "saving and stopping" in text]
+    assert "at step 3: held-out reward has not been better than " in line
+    assert line.endswith("of step 1 for 2 evaluations")
+    assert any("the best of 3 evaluations)" in text for text in messages)
 
 
 def test_several_answers_are_sampled_where_they_are_asked_for(tiny_qwen, digits, rows, tmp_path):
     run = {**RUN, "max_steps": 1, "num_generations_eval": 2}
     with told() as messages:
-        figures(tiny_qwen, digits.train, tmp_path, ALL_ROWS, val_dataset=rows, **run)
+        figures(tiny_qwen, digits.train, tmp_path, NO_REPORT, val_dataset=rows, **run)
     (found,) = evaluations(tmp_path)
     assert len(found.scores["reward"]) == 7
     assert any("2 sampled answers each" in text for text in messages)
@@ -188,7 +181,7 @@ def test_a_resumed_run_goes_on_with_the_curve(tiny_qwen, digits, rows, tmp_path)
         tiny_qwen,
         digits.train,
         tmp_path / "second",
-        ALL_ROWS,
+        NO_REPORT,
         val_dataset=rows,
         resume_from_checkpoint=checkpoint,
         **{**RUN, "max_steps": 3},
@@ -213,7 +206,7 @@ def test_it_can_be_turned_off(tiny_qwen, digits, rows, tmp_path):
 @pytest.mark.parametrize("silent", [True, False])
 def test_a_step_prints_one_line_and_logs_everything(tiny_qwen, digits, rows, tmp_path, capsys, silent):
     run = {**RUN, "max_steps": 2, "disable_tqdm": silent}
-    figures(tiny_qwen, digits.train, tmp_path, ALL_ROWS, val_dataset=rows, **run)
+    figures(tiny_qwen, digits.train, tmp_path, NO_REPORT, val_dataset=rows, **run)
     printed = capsys.readouterr()
     lines = [line for line in (printed.out + printed.err).splitlines() if line.strip().startswith("step ")]
     assert [line.split()[1] for line in lines] == ["1/2", "2/2"]

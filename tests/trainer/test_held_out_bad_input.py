@@ -14,10 +14,9 @@ from swift_grpo_ext import testing
 from swift_grpo_ext.errors import RefusedError
 from swift_grpo_ext.plugin_files import plugin_file
 from swift_grpo_ext.settings import Settings
-from swift_grpo_ext.trainer.held_out import HeldOut
-from swift_grpo_ext.trainer.held_out_rows import HeldOutRows, fit_evaluation_batch
+from swift_grpo_ext.trainer.evaluation import TrainerHeldOut, fit_evaluation_batch
 from swift_grpo_ext.watch.checkpoints import SAVE_FAILED
-from swift_grpo_ext.watch.held_out import Evaluation, HeldOutHistory, read_evaluations
+from swift_grpo_ext.watch.held_out import Evaluation, read_evaluations
 from swift_grpo_ext.watch.report.run import read_run
 from swift_grpo_ext.watch.report.verdict import judge
 from tests.trainer.runs import figures, told
@@ -65,62 +64,51 @@ def test_fewer_rows_than_ranks_are_evaluated_in_groups_where_ms_swift_could():
         fit_evaluation_batch([{}], arguments(batch=2, ranks=5))
 
 
-@pytest.mark.parametrize("dataset", [None, [], iter([])])
+@pytest.mark.parametrize("dataset", [None, []])
 def test_a_run_that_does_not_evaluate_needs_no_rows(dataset):
     fit_evaluation_batch(dataset, arguments(strategy="no"))
 
 
-def host_of(texts, batch=2):
+def held_out_of(texts, answered=()):
+    """Held-out rewards of a run on these rows, and what was said when it chose them and when it evaluates."""
     rows = [{"messages": [{"role": "user", "content": text}]} for text in texts]
-    return SimpleNamespace(
-        args=SimpleNamespace(seed=42, per_device_eval_batch_size=batch, eval_strategy="steps"),
+    host = SimpleNamespace(
+        args=SimpleNamespace(
+            seed=42, metric_for_best_model="", greater_is_better=None, dataloader_drop_last=True
+        ),
         eval_dataset=Dataset.from_list(rows),
         num_generations_eval=1,
-        state=SimpleNamespace(
-            global_step=10, eval_steps=10, max_steps=100, best_metric=0.9, best_global_step=10
-        ),
-        accelerator=SimpleNamespace(num_processes=1, is_main_process=True, device="cpu"),
+        reward_func_names=[],
+        rollout=SimpleNamespace(generations=0),
+        state=SimpleNamespace(global_step=10, best_metric=0.9, best_global_step=10),
     )
-
-
-def chosen(host, history, cost=0.0):
-    rows = HeldOutRows(host, Settings())
-    rows.cost.rollout_seconds, rows.cost.completions = cost, 1
+    held_out = TrainerHeldOut(host, Settings())
     with told() as messages:
-        rows.choose(history)
-    return rows.words, messages
-
-
-def test_a_set_larger_than_the_budget_is_sampled_and_the_seed_is_said():
-    host = host_of(map(str, range(100)))
-    words, messages = chosen(host, HeldOutHistory(), cost=1e6)
-    assert len(host.eval_dataset) == 2, "a batch at least"
-    assert any("2 of 100 validation rows (seed 42)" in text for text in messages)
-    assert words.startswith("2 of 100 validation rows (seed 42), answered greedily")
-    again = host_of(map(str, range(100)))
-    assert chosen(again, HeldOutHistory(), cost=1e6)[0] == words
+        held_out._begin({})
+        for evaluation in answered:
+            held_out._history.add(evaluation)
+        with held_out.evaluating():
+            assert not host.args.dataloader_drop_last
+    return held_out, messages
 
 
 def test_a_resumed_run_with_other_rows_starts_a_new_comparison_and_says_so():
-    before = host_of("abcd")
-    history = HeldOutHistory()
-    words, _ = chosen(before, history)
-    history.add(Evaluation(10, {"reward": (1.0,) * 4}, rows=words))
-    same, messages = chosen(host_of("abcd"), history)
-    assert same == words
+    before = Evaluation(10, {"reward": (1.0,) * 4}, rows=held_out_of("abcd")[0]._rows)
+    assert before.rows.startswith("4 of 4 validation rows (seed 42), answered greedily, ")
+    same, messages = held_out_of("abcd", [before])
+    assert same._rows == before.rows
     assert not any("chosen anew" in text for text in messages)
-    other = host_of("abce")
-    words, messages = chosen(other, history)
+    other, messages = held_out_of("abce", [before])
     assert any("the validation rows are not those of the resumed run: the best" in text for text in messages)
-    assert (other.state.best_metric, other.state.best_global_step) == (None, None)
-    history.add(Evaluation(20, {"reward": (0.5,) * 4}, rows=words))
-    assert history.best.step == 20
+    assert (other._host.state.best_metric, other._host.state.best_global_step) == (None, None)
+    other._history.add(Evaluation(20, {"reward": (0.5,) * 4}, rows=other._rows))
+    assert other._history.best.step == 20
 
 
 def test_a_full_disk_costs_a_line_of_the_report_and_not_the_run(tmp_path):
     taken = tmp_path / "taken"
     taken.write_text("")
-    held_out = HeldOut(SimpleNamespace(args=SimpleNamespace(output_dir=str(taken))), Settings())
+    held_out = TrainerHeldOut(SimpleNamespace(args=SimpleNamespace(output_dir=str(taken))), Settings())
     with told() as messages:
         held_out._write(Evaluation(10, {"reward": (1.0,)}))
     (line,) = messages
@@ -139,7 +127,7 @@ def test_a_full_disk_at_the_best_leaves_the_one_before_and_names_it(tiny_qwen, d
         return save(self, folder, *args, **kwargs)
 
     monkeypatch.setattr(PreTrainedModel, "save_pretrained", save_once)
-    monkeypatch.setattr(HeldOut, "saved_if_best", lambda self, is_best: True)
+    monkeypatch.setattr(TrainerHeldOut, "saved_if_best", lambda self, is_best: True)
     with pytest.raises(SystemExit, match=str(SAVE_FAILED)):
         figures(
             tiny_qwen,
@@ -174,13 +162,11 @@ def without_gold(digits, tmp_path):
 
 
 def test_rows_without_gold_are_counted_and_take_no_part(tiny_qwen, digits, without_gold, tmp_path):
-    switches = {"HELD_OUT_SHARE": "1"}
     with told() as messages:
         figures(
             tiny_qwen,
             digits.train,
             tmp_path / "out",
-            switches,
             val_dataset=without_gold(2),
             reward_funcs="ext_choice",
             **RUN,

@@ -50,8 +50,7 @@ def arguments(tiny_qwen, digits, tmp_path):
 @pytest.mark.two_ranks
 @pytest.mark.parametrize("deepspeed", [None, "zero3"])
 def test_two_ranks_score_each_row_once_and_agree_on_the_best(deepspeed, arguments, tmp_path):
-    variables = {"SWIFT_GRPO_EXT_HELD_OUT_SHARE": "1"}
-    result = run_ranks("rlhf", arguments(deepspeed), variables, timeout=280)
+    result = run_ranks("rlhf", arguments(deepspeed), timeout=280)
     version = testing.newest_version(tmp_path / "out")
     evaluations = read_evaluations(version)
     assert [evaluation.step for evaluation in evaluations] == [1, 2]
@@ -66,7 +65,7 @@ def test_two_ranks_score_each_row_once_and_agree_on_the_best(deepspeed, argument
 @pytest.mark.two_ranks
 @pytest.mark.parametrize("deepspeed", [None, "zero3"])
 def test_two_ranks_save_and_stop_together(deepspeed, arguments, tmp_path):
-    variables = {"SWIFT_GRPO_EXT_HELD_OUT_SHARE": "1", "SWIFT_GRPO_EXT_HELD_OUT_STOP": "1"}
+    variables = {"SWIFT_GRPO_EXT_HELD_OUT_STOP": "1"}
     run = {"plugins": [FALLS], "max_steps": 4, "save_steps": 100, "gradient_accumulation_steps": 2}
     run_ranks("rlhf", arguments(deepspeed, **run), variables, timeout=280)
     version = testing.newest_version(tmp_path / "out")

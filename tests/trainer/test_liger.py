@@ -42,7 +42,10 @@ def weights(output):
 @pytest.mark.parametrize(
     ("overrides", "cut"),
     [
-        ({"per_device_train_batch_size": 1, "gradient_accumulation_steps": 8}, "are now 4 x 2"),
+        (
+            {"per_device_train_batch_size": 1, "gradient_accumulation_steps": 8},
+            "4 x 2 completions instead of",
+        ),
         ({"loss_type": "bnpo", "per_device_train_batch_size": 4, "temperature": 0.8}, ""),
         ({"num_iterations": 2, "max_steps": 4, "save_steps": 4, "beta": 0}, ""),
     ],

@@ -53,7 +53,7 @@ def test_no_rank_stops_alone(part, steps, tiny_qwen, digits, tmp_path, monkeypat
     monkeypatch.setenv("FALL", "")
     struck(part, monkeypatch)
     evaluated = {**EVALUATED, "val_dataset": digits.test}
-    logged, said = train(tiny_qwen, digits, tmp_path, {"HELD_OUT_SHARE": "1"}, **evaluated)
+    logged, said = train(tiny_qwen, digits, tmp_path, {}, **evaluated)
     assert len(logged) == steps
     off = "held-out rewards turned off, training is not affected: rank 1: ValueError: injected"
     assert (off in said) == bool(part)

@@ -1,10 +1,13 @@
 """Rows without padding are packed, too. SDPA by segments stands in for flash attention, which needs a GPU."""
 
+from pathlib import Path
+
 import pytest
 from pairs import scripted
 from swift.arguments.sft_args import SftArguments
 
 from swift_grpo_ext import testing
+from swift_grpo_ext.plugin_files import plugin_file
 from tests.trainer.runs import STOCK, gains, told
 from tests.trainer.runs import figures_in_double as figures
 
@@ -66,3 +69,25 @@ def test_without_packs_rows_stay_as_they_are(tiny_qwen, digits, tmp_path):
     assert gains(tmp_path / "ours")["chunked_logps"]["why"].startswith("padding_free without shared_prefix")
     assert "self-check failed" not in said
     assert ours["loss"] == pytest.approx(stock["loss"], abs=2e-6, rel=2e-5)
+
+
+def test_a_micro_batch_without_a_scored_completion(tiny_qwen, digits, tmp_path):
+    """It comes first, and proves nothing: the pass is compared with ms-swift's at the next one."""
+    plugins = [Path(__file__).with_name("scores_half.py"), plugin_file()]
+    overrides = {
+        "reward_funcs": "scores_half",
+        "external_plugins": plugins,
+        "beta": 0,
+        "per_device_train_batch_size": 4,
+        "gradient_accumulation_steps": 2,
+    }
+    stock = figures(tiny_qwen, digits.train, tmp_path / "stock", STOCK, **overrides, **FLAT)
+    with told() as messages:
+        ours = figures(tiny_qwen, digits.train, tmp_path / "ours", **overrides, **FLAT)
+    said = "\n".join(messages)
+    assert "self-check failed" not in said
+    assert "the first pass raised" not in said
+    assert gains(tmp_path / "ours")["shared_prefix"]["state"] == "on"
+    assert any(value > 1e-4 for value in stock["grad_norm"])
+    for name in stock:
+        assert ours[name] == pytest.approx(stock[name], abs=2e-6, rel=2e-5), name

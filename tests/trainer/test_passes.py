@@ -48,7 +48,7 @@ def test_micro_batches_of_groups_change_nothing_but_their_size(tiny_qwen, overri
     """Batch 1 x accumulation is what people run; nothing could be shared there."""
     overrides = {**GROUPS, **overrides}
     single = figures(tiny_qwen, digits.train, tmp_path / "single", STOCK, **overrides)
-    grouped = figures(tiny_qwen, digits.train, tmp_path / "grouped", {"GROUP_BATCH": "1"}, **overrides)
+    grouped = figures(tiny_qwen, digits.train, tmp_path / "grouped", **overrides)
     for name in single:
         assert grouped[name] == pytest.approx(single[name], abs=2e-6, rel=2e-5), name
     assert len(grouped["loss"]) == 2

@@ -24,30 +24,30 @@ STRADDLING = {"per_device_train_batch_size": 1, "gradient_accumulation_steps": 6
 # Adam turns the rounding of a gradient that is zero into a whole step, so SGD.
 SAVED = {"max_steps": 3, "save_strategy": "steps", "save_steps": 3, "optim": "sgd", "learning_rate": 0.5}
 # A group of four completions of eight tokens: under ZeRO-3 both groups would be one micro-batch else.
-A_GROUP = {"GROUP_BATCH_TOKENS": "32"}
+A_GROUP = Path(__file__).with_name("little_memory.py")
 WAYS = {
-    "ddp": (None, {}, {}),
-    "ddp-straddling": (None, STRADDLING, {}),
-    "zero2-cut": ("zero2", UNEVEN, {}),
-    "ddp-lora": (None, LORA, {}),
-    "zero2": ("zero2", {}, {}),
-    "zero2-lora": ("zero2", LORA, {}),
-    "zero3": ("zero3", UNEVEN, A_GROUP),
-    "zero3-lora": ("zero3", {**UNEVEN, **LORA}, A_GROUP),
-    "zero3-one-pack": ("zero3", UNEVEN, {}),
-    "zero3-gathers-less": ("zero3", {**UNEVEN, "per_device_train_batch_size": 4}, {}),
+    "ddp": (None, {}, ()),
+    "ddp-straddling": (None, STRADDLING, ()),
+    "zero2-cut": ("zero2", UNEVEN, ()),
+    "ddp-lora": (None, LORA, ()),
+    "zero2": ("zero2", {}, ()),
+    "zero2-lora": ("zero2", LORA, ()),
+    "zero3": ("zero3", UNEVEN, (A_GROUP,)),
+    "zero3-lora": ("zero3", {**UNEVEN, **LORA}, (A_GROUP,)),
+    "zero3-one-pack": ("zero3", UNEVEN, ()),
+    "zero3-gathers-less": ("zero3", {**UNEVEN, "per_device_train_batch_size": 4}, ()),
 }
 TUNED = ("qwen3_5", "qwen3_vl", "internvl")  # LoRA, too: hybrid layers, deepstack, tiles
 # ms-swift itself cannot load Qwen3-VL-MoE there.
 DERIVED = tuple(name for name in TINY if name not in ("qwen2_5_vl", "ovis2", "qwen3_vl_moe"))
 BY_SLICE = ("minicpmv4_6",)  # its tower calls layers once for each slice: ranks would part
 RECUT = {
-    "ddp-straddling": "of 1 x 6 are now 6 x 1",
-    "zero2-cut": "of 2 x 4 are now 4 x 2",
-    "zero3": "of 2 x 4 are now 4 x 2",
-    "zero3-lora": "of 2 x 4 are now 4 x 2",
-    "zero3-one-pack": "of 2 x 4 are now 8 x 1, the same completions per step, to share prompts",
-    "zero3-gathers-less": "of 4 x 4 are now 16 x 1, the same completions per step, so that weights",
+    "ddp-straddling": "6 x 1 completions instead of 1 x 6",
+    "zero2-cut": "4 x 2 completions instead of 2 x 4",
+    "zero3": "4 x 2 completions instead of 2 x 4",
+    "zero3-lora": "4 x 2 completions instead of 2 x 4",
+    "zero3-one-pack": "so that prompts are shared: 8 x 1 completions instead of 2 x 4",
+    "zero3-gathers-less": "so that weights are gathered less often: 16 x 1 completions instead of 4 x 4",
 }
 RUNS = [
     *(("qwen2_5_vl", way) for way in WAYS),
@@ -85,10 +85,10 @@ def test_equals_the_stock_passes(family, way, shared_folder, digits, tmp_path):
     )
     seeing = bool(TINY[family].vision)
     data = digits.train if seeing else mixed_rows(digits, shared_folder / "mixed_0.jsonl", 0)
-    deepspeed, overrides, switches = WAYS[way]
+    deepspeed, overrides, plugins = WAYS[way]
     overrides = {**overrides, **SAVED}
     stock, _ = figures(model, data, tmp_path / "stock", deepspeed, overrides, STOCK)
-    ours, tail = figures(model, data, tmp_path / "ours", deepspeed, overrides, switches)
+    ours, tail = figures(model, data, tmp_path / "ours", deepspeed, overrides, {}, plugins)
     shared = family not in BY_SLICE or deepspeed != "zero3"
     assert gains(tmp_path / "ours")["shared_prefix"]["state"] == ("on" if shared else "off")
     if shared and seeing and family not in CHANGING_FEATURES:
@@ -129,8 +129,8 @@ def test_a_tower_that_encodes_one_by_one_is_found_out_by_both(shared_folder, dig
         shared_folder / "tiny_minicpmv4_6", lambda folder: testing.tiny_checkpoint("minicpmv4_6", folder)
     )
     stock, _ = figures(model, digits.train, tmp_path / "stock", "zero3", UNEVEN, STOCK)
-    plugins = [Path(__file__).with_name("undescribed.py")]
-    ours, tail = figures(model, digits.train, tmp_path / "ours", "zero3", UNEVEN, A_GROUP, plugins)
+    plugins = [Path(__file__).with_name("undescribed.py"), A_GROUP]
+    ours, tail = figures(model, digits.train, tmp_path / "ours", "zero3", UNEVEN, {}, plugins)
     assert "self-check failed: the vision tower calls layers once for each image" in tail
     for name in stock:
         assert ours[name] == pytest.approx(stock[name], abs=2e-6, rel=2e-5), name
@@ -144,7 +144,7 @@ def test_memory_that_runs_out_on_one_rank_halves_the_cut_of_both(tiny_qwen, digi
     stock, _ = figures(tiny_qwen, digits.train, tmp_path / "stock", None, overrides, STOCK)
     plugins = [Path(__file__).with_name("small_rank.py")]
     ours, tail = figures(tiny_qwen, digits.train, tmp_path / "ours", None, overrides, {}, plugins)
-    assert "are now 4 x 2" in tail
+    assert "4 x 2 completions instead of" in tail
     assert "each micro-batch of 4 is now split into 2 parts" in tail
     for name in stock:
         assert ours[name] == pytest.approx(stock[name], abs=2e-6, rel=2e-5), name

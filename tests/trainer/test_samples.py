@@ -2,9 +2,11 @@
 
 import pytest
 from swift.infer_engine import TransformersEngine
+from swift.rollout.multi_turn import multi_turns
 
 from swift_grpo_ext import testing
 from swift_grpo_ext.trainer.samples import fill_empty
+from tests.trainer.crops import Crops
 
 
 class Sample:
@@ -41,8 +43,9 @@ def test_text_without_ids_is_a_completion(content, filled):
     assert sample.response_token_ids == filled
 
 
-def test_a_run_with_empty_completions(tiny_qwen, digits, tmp_path, monkeypatch):
-    """Without the mixin this run ends with "Size does not match at dimension 1"."""
+@pytest.fixture
+def one_is_empty(monkeypatch):
+    """The first answer of each batch that transformers' engine gives is empty."""
     infer = TransformersEngine._infer_full
 
     def with_an_empty_one(self, *args, **kwargs):
@@ -52,6 +55,23 @@ def test_a_run_with_empty_completions(tiny_qwen, digits, tmp_path, monkeypatch):
         return responses
 
     monkeypatch.setattr(TransformersEngine, "_infer_full", with_an_empty_one)
+
+
+@pytest.mark.usefixtures("one_is_empty")
+def test_a_run_with_empty_turns_of_a_template_that_thinks(digits, tmp_path, monkeypatch):
+    monkeypatch.setitem(multi_turns, "crops", Crops)
+    model = testing.tiny_checkpoint("qwen3_5", tmp_path / "model")
+    turns = {"multi_turn_scheduler": "crops", "max_turns": 3, "max_length": 1024}
+    arguments = testing.grpo_arguments(
+        model, digits.train, tmp_path / "run", reward_funcs="ext_choice", **turns
+    )
+    testing.run_in_process("rlhf", arguments)
+    assert len([record for record in testing.read_logging(tmp_path / "run") if "loss" in record]) == 2
+
+
+@pytest.mark.usefixtures("one_is_empty")
+def test_a_run_with_empty_completions(tiny_qwen, digits, tmp_path):
+    """Without the mixin this run ends with "Size does not match at dimension 1"."""
     arguments = testing.grpo_arguments(tiny_qwen, digits.train, tmp_path, reward_funcs="ext_choice")
     testing.run_in_process("rlhf", arguments)
     steps = [record for record in testing.read_logging(tmp_path) if "completions/min_length" in record]

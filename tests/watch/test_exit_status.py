@@ -93,7 +93,7 @@ def test_a_signal_while_held_out_rows_are_answered_ends_with_this_step(
     evaluated = {"val_dataset": rows, "eval_strategy": "steps", "eval_steps": 1}
     evaluated |= {"per_device_eval_batch_size": batch}
     with pytest.raises(SystemExit) as ended:
-        figures(tiny_qwen, digits.train, tmp_path, {"HELD_OUT_SHARE": "1"}, max_steps=4, **evaluated)
+        figures(tiny_qwen, digits.train, tmp_path, max_steps=4, **evaluated)
     assert ended.value.code == 128 + signal.SIGINT
     assert answered == [1]
     folder = newest_version(tmp_path)

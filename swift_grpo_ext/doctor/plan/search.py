@@ -8,7 +8,7 @@ from swift_grpo_ext.doctor.plan import arithmetic
 from swift_grpo_ext.doctor.plan.judge import Objection, engine_objections, memory_objections
 from swift_grpo_ext.doctor.plan.memory import MemoryRange, memory_range
 from swift_grpo_ext.doctor.plan.setting import Machine, ModelShape, Setting, Work
-from swift_grpo_ext.group.batch_sizes import BatchSizes, cuts, first_fitting
+from swift_grpo_ext.group.cut import BatchSizes, cuts
 from swift_grpo_ext.group.pack_memory import fits
 
 MICRO_BATCHES = (1, 2, 4, 8, 16)
@@ -178,7 +178,7 @@ def as_cut(shape: ModelShape, work: Work, setting: Setting, machine: Machine) ->
     terms = memory_range(shape, work, setting, machine).phases["update"]
     free = machine.usable - sum(term.high for term in terms if term.name not in _OF_PACKS)
     pack = arithmetic.pack_shape(shape, work, setting)
-    chosen = first_fitting(ways, lambda way: fits(pack, way.sizes.batch, way.prompts, free))
-    after = ways[chosen].sizes if chosen < len(ways) else before
+    fitting = (way.sizes for way in ways if fits(pack, way.sizes.batch, way.prompts, free))
+    after = next(fitting, before)
     cut = replace(setting, micro_batch=after.batch, accumulation=after.accumulation)
     return replace(cut, shared=cut.of_one_prompt(work.generations))

@@ -185,7 +185,7 @@ def _of_held_out(run: Run, history: HeldOutHistory) -> Iterable[str]:
     where = f": {checkpoint}" if checkpoint else "; no checkpoint of that step is left"
     if step != best.step:
         where = f"; of the checkpoints that are left that of step {step} is the best: {checkpoint}"
-    yield f"Best held-out {metric} {history.best_interval} at step {best.step}{where}."
+    yield f"Best held-out {metric} {history.best_in_words}, at step {best.step}{where}."
 
 
 def _checkpoint(run: Run, step: int) -> Path | None:

@@ -10,6 +10,7 @@ import torch.distributed as dist
 from megatron.core.extensions.transformer_engine import TEDotProductAttention
 
 from swift_grpo_ext.errors import RefusedError
+from swift_grpo_ext.features import Features
 from swift_grpo_ext.group.layout import PackForm
 from swift_grpo_ext.group.shared_prefix import Pack
 from swift_grpo_ext.megatron import features, passes
@@ -20,6 +21,7 @@ from swift_grpo_ext.megatron.passes import Known, Passes
 from swift_grpo_ext.megatron.predictions import IGNORED, predictions_of_rows
 from swift_grpo_ext.megatron.trainer import HostGRPOTrainer, MegatronGRPOTrainer
 from swift_grpo_ext.trainer import distributed
+from swift_grpo_ext.trainer.first_pass import FirstPasses
 from tests.group.stars import Star, star_layout, stars_of
 
 
@@ -63,7 +65,7 @@ def test_ranks_that_disagree_about_a_layout_go_ms_swifts_way(other, two_ranks, t
     two_ranks.append(other)
     made = bare(_get_rollout_group=lambda: None)
     assert made._agreed(SimpleNamespace(signature="(9, 5)")) is None
-    assert told == ["swift-grpo-ext: a micro-batch went the stock way: ranks disagree about its layout"]
+    assert told == ["swift-grpo-ext: micro-batch used the stock forward: ranks disagree about its layout"]
 
 
 def test_a_rank_without_a_layout_hears_of_that_of_the_other(two_ranks, told):
@@ -89,7 +91,6 @@ def test_a_rank_by_itself_asks_nobody(monkeypatch):
 
 def test_the_self_check_gives_each_pass_labels_of_its_own(monkeypatch):
     """ms-swift's preparation of a pass moves labels by one place, in the mapping that it is given."""
-    monkeypatch.setattr(passes, "agreed_max", lambda value, device: value)
 
     def stock(micro_batches):
         inputs = next(micro_batches)
@@ -98,10 +99,14 @@ def test_the_self_check_gives_each_pass_labels_of_its_own(monkeypatch):
 
     labels = torch.tensor([[IGNORED, 5, 6, 7]])
     made = bare(config=SimpleNamespace(params_dtype=torch.float32))
-    made.enabled = features.Enabled()
+    made.features = Features("megatron")
+    made._first_passes = FirstPasses(torch.device("cpu"), on=True, waits=False)
     made._way = lambda known: nullcontext()
-    made._check(Known(predictions_of_rows(labels)), {"labels": labels}, stock)
-    assert "completion_logits" in made.enabled
+    known = Known(predictions_of_rows(labels))
+    assert made._checked(known, {"labels": labels}, stock) is known
+    assert known.predictions
+    assert "completion_logits" in made.features
+    assert not made._first_passes.is_due("pass")
 
 
 def test_a_micro_batch_without_a_completion_has_logits_of_one_place_and_no_log_probs():

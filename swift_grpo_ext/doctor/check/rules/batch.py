@@ -14,9 +14,8 @@ from swift_grpo_ext.doctor.check.rules.table import (
     refused,
     rule,
 )
-from swift_grpo_ext.errors import RefusedError, SwiftGrpoExtError
+from swift_grpo_ext.errors import SwiftGrpoExtError
 from swift_grpo_ext.findings import ERROR, Problem
-from swift_grpo_ext.group.batch_sizes import BatchSizes, grouped
 
 
 @rule(
@@ -87,36 +86,8 @@ def _parts_of_groups(run: Run) -> Iterator[Problem]:
     losses = run.arguments.loss_type
     loss = losses[0] if isinstance(losses, list) else losses
     with suppress(SwiftGrpoExtError):  # of which other rules tell
-        size = run.arguments.micro_batch_size if run.megatron else _sizes(run).batch
+        size = run.arguments.micro_batch_size if run.megatron else run.micro_batch
         yield from refused(run, "F16", loss_type=loss, per_device_train_batch_size=size)
-
-
-@rule(
-    "group-batch",
-    ERROR,
-    symptoms=(
-        "RefusedError: ... completions per generation and rank share no prompt in groups of ...",
-        "RefusedError: ... completions per step and rank cannot be cut into micro-batches of ...",
-        "RefusedError: one completion may have ... tokens, more than the ... of a micro-batch",
-    ),
-    cause="SWIFT_GRPO_EXT_GROUP_BATCH cuts the same completions into micro-batches of whole groups.",
-)
-def _group_batch(run: Run) -> Iterator[Problem]:
-    with suppress(SwiftGrpoExtError):  # a setting, of which another rule tells
-        try:
-            _sizes(run)
-        except RefusedError as refusal:
-            yield Problem(refusal.what, refusal.where, refusal.fix)
-
-
-def _sizes(run: Run) -> BatchSizes:
-    """How a rank will cut its completions."""
-    typed = BatchSizes(run.micro_batch, run.accumulation, run.steps_per_generation)
-    settings = run.settings
-    group = run.arguments.num_generations
-    if not settings.group_batch or "trainer" not in run.parts or group < 2:
-        return typed
-    return grouped(typed, group, run.arguments.max_completion_length, settings.group_batch_tokens)
 
 
 @rule(

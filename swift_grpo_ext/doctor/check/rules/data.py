@@ -8,7 +8,7 @@ from swift_grpo_ext.doctor.check.facts.files import rows_of
 from swift_grpo_ext.doctor.check.facts.run import Run
 from swift_grpo_ext.doctor.check.rules.table import fault, grpo, rule
 from swift_grpo_ext.findings import ERROR, WARNING, Problem
-from swift_grpo_ext.group.batch_sizes import groups_in
+from swift_grpo_ext.group.cut import groups_in
 
 fault(
     "streaming-without-end",

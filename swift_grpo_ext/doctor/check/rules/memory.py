@@ -153,7 +153,7 @@ def _is_cut(run: Run) -> bool:
     if not _shares(run):
         return False
     with suppress(SwiftGrpoExtError):  # of which another rule tells
-        return run.settings.group_batch is None
+        return run.settings.group_batch
     return False
 
 

@@ -7,7 +7,8 @@ from torch import nn
 from swift_grpo_ext import testing
 from swift_grpo_ext.group.attention import BACKENDS, sdpa
 from swift_grpo_ext.group.self_check import EXACT, forward_dtype, limits, mismatch, without_dropout
-from swift_grpo_ext.trainer import pass_check, passes
+from swift_grpo_ext.group.vision_once import VisionOnce
+from swift_grpo_ext.trainer import passes, stock_rows
 from tests.conftest import built_once
 from tests.trainer.runs import STOCK, gains, told
 from tests.trainer.runs import figures_in_double as figures
@@ -80,17 +81,60 @@ def test_a_first_pass_that_raises_is_a_mismatch(
         assert ours[name] == pytest.approx(stock[name], abs=2e-6, rel=2e-5), name
 
 
+def test_what_is_wrong_is_turned_off_alone(tiny_qwen, digits, tmp_path, monkeypatch):
+    """A wrong attention of packs says nothing of the images, nor of the output layer."""
+    monkeypatch.setitem(BACKENDS, "sdpa", without_the_prompt)
+    figures(tiny_qwen, digits.train, tmp_path / "attention")
+    on = gains(tmp_path / "attention")
+    assert {name for name, gain in on.items() if gain["why"] == "self-check failed"} == {"shared_prefix"}
+    assert on["vision_once"]["state"] == on["chunked_logps"]["state"] == "on"
+
+
+def test_wrong_features_of_images_leave_prompts_shared(tiny_qwen, digits, tmp_path, monkeypatch):
+    right = VisionOnce._encode_missing
+
+    def zeros(once, tower, wanted):
+        return {key: 0 * features for key, features in right(once, tower, wanted).items()}
+
+    monkeypatch.setattr(VisionOnce, "_encode_missing", zeros)
+    figures(tiny_qwen, digits.train, tmp_path)
+    on = gains(tmp_path)
+    assert {name for name, gain in on.items() if gain["why"] == "self-check failed"} == {"vision_once"}
+    assert on["shared_prefix"]["state"] == on["chunked_logps"]["state"] == "on"
+
+
+def test_after_one_odd_micro_batch_the_next_is_tried(tiny_qwen, digits, tmp_path, monkeypatch):
+    stock = figures(tiny_qwen, digits.train, tmp_path / "stock", STOCK)
+    calls = []
+
+    def raising_once(*args):
+        calls.append(args)
+        if len(calls) == 1:
+            raise IndexError("an odd micro-batch")
+        return sdpa(*args)
+
+    monkeypatch.setitem(BACKENDS, "sdpa", raising_once)
+    with told() as messages:
+        ours = figures(tiny_qwen, digits.train, tmp_path / "ours")
+    (line,) = [text for text in messages if "an odd micro-batch" in text]
+    assert "the first pass raised (IndexError: an odd micro-batch)" in line
+    assert not any("self-check failed" in text for text in messages)
+    assert gains(tmp_path / "ours")["shared_prefix"]["state"] == "on"
+    for name in stock:
+        assert ours[name] == pytest.approx(stock[name], abs=2e-6, rel=2e-5), name
+
+
 def test_each_model_is_checked_at_its_own_first_pass(tiny_qwen, digits, tmp_path, monkeypatch):
     """In full training with a reference the old pass is left out, so the policy's is not the first."""
     stock = figures(tiny_qwen, digits.train, tmp_path / "stock", STOCK)
     seen = []
-    compared = pass_check.compare
+    compared = stock_rows.compare
 
-    def recording(model, *rest):
-        seen.append(model)
-        return compared(model, *rest)
+    def recording(models, *rest):
+        seen.extend(models)
+        return compared(models, *rest)
 
-    monkeypatch.setattr(pass_check, "compare", recording)
+    monkeypatch.setattr(stock_rows, "compare", recording)
     figures(tiny_qwen, digits.train, tmp_path / "ours")
     assert len(seen) == len({id(model) for model in seen}) == 2
 

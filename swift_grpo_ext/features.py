@@ -1,0 +1,131 @@
+"""The features of a run, for both engines in one table; and which of them a run has, and why not the others.
+
+A feature has one name: the one of this table, in the line at the start, in ``gains.json``, in
+``SWIFT_GRPO_EXT_DISABLE`` and in docs/parts/. A new one is a row here, the reasons against it in
+`trainer/features.py` or `megatron/features.py`, the code that it turns on, and its row in docs/parts/.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from swift_grpo_ext.settings import Settings
+
+Engine = Literal["trainer", "megatron"]  # transformers' trainer or Megatron's, by the names of their parts
+Section = Literal["gains", "checks", "watching"]  # of ``gains.json``
+Reasons = Mapping[str, Callable[[], str]]
+
+
+@dataclass(frozen=True)
+class Feature:
+    """A row of the table."""
+
+    does: str
+    engines: tuple[Engine, ...] = ("trainer", "megatron")
+    section: Section = "gains"
+    needs: str = ""  # another feature, without which it is off where the engine has that
+    of_pass: bool = False  # it changes how a pass goes: off where that differs from ms-swift's in all ways
+
+
+# The weightiest come first.
+FEATURES: dict[str, Feature] = {
+    "shared_prefix": Feature(
+        "a prompt is forwarded once for its completions", needs="completion_logits", of_pass=True
+    ),
+    "vision_once": Feature(
+        "an image is encoded once for all passes", needs="completion_logits", of_pass=True
+    ),
+    "skip_old_logps": Feature("the old pass is left out"),
+    "completion_logits": Feature("logits are those of completions alone", ("megatron",), of_pass=True),
+    "chunked_logps": Feature("log-probs are computed chunk by chunk", ("trainer",), of_pass=True),
+    "shared_prefill": Feature(
+        "a prompt is computed once for the completions that are sampled from it", ("trainer",)
+    ),
+    "reduced_recompute": Feature(
+        "gradient checkpointing computes less of a pack again", ("trainer",), of_pass=True
+    ),
+    "skip_zero_advantage": Feature(
+        "completions without a gradient are left out of the policy's pass",
+        ("trainer",),
+        needs="shared_prefix",
+        of_pass=True,
+    ),
+    "prepare_ahead": Feature(
+        "images of the next generation batch are prepared while this one trains", ("trainer",)
+    ),
+    "self_check": Feature("the first pass of each kind is compared with ms-swift's own", section="checks"),
+    "no_lora_dropout": Feature("ms-swift's default dropout of LoRA is off", section="checks"),
+    "engine_check": Feature(
+        "the engine's log-probs are held against the policy's", ("megatron",), section="watching"
+    ),
+    "held_out": Feature("rewards of held-out rows, and the best checkpoint", section="watching"),
+    "trace_numerics": Feature(
+        "the first value that is not finite is named", ("megatron",), section="watching"
+    ),
+}
+
+
+_FORWARD = ("chunked_logps", "vision_once", "shared_prefix", "completion_logits")
+
+
+def features_of(engine: Engine) -> tuple[str, ...]:
+    """The names of an engine's features, in the order of the table."""
+    return tuple(name for name, feature in FEATURES.items() if engine in feature.engines)
+
+
+@dataclass(frozen=True)
+class Features:
+    """The features that a run with one of the engines has; reasons name what would help behind a semicolon.
+
+    >>> features = Features("megatron").without(vision_once="the tower trains; --freeze_vit true")
+    >>> "shared_prefix" in features, "vision_once" in features, "chunked_logps" in features
+    (True, False, False)
+    """
+
+    engine: Engine
+    why_off: Mapping[str, str] = field(default_factory=dict)
+    why_idle: Mapping[str, str] = field(default_factory=dict)  # of those that have nothing to do
+
+    def __contains__(self, name: str) -> bool:
+        at_work = name not in self.why_off and name not in self.why_idle
+        return at_work and self.engine in FEATURES[name].engines
+
+    def without(self, **reasons: str) -> Features:
+        """The same without those for which there is a reason; those that are off keep theirs."""
+        off = {name: why for name, why in reasons.items() if why} | dict(self.why_off)
+        for name in features_of(self.engine):
+            if (needed := FEATURES[name].needs) in off:
+                off.setdefault(name, f"needs {needed}")
+        return replace(self, why_off=off)
+
+    def without_forward(self, reason: str) -> Features:
+        """The same with ms-swift's forward."""
+        return self.without(**{name: reason for name in FEATURES if FEATURES[name].of_pass and name in self})
+
+    @property
+    def of_forward(self) -> list[str]:
+        """Those at work that change what a forward goes over, the lightest first."""
+        return [name for name in _FORWARD if name in self]
+
+    @property
+    def stock_forward(self) -> bool:
+        """True if nothing does."""
+        return not self.of_forward
+
+
+def decided(engine: Engine, settings: Settings, reasons: Reasons, idle: Reasons | None = None) -> Features:
+    """The features of a run: switched off, against a reason, idle, or on."""
+    off = {
+        name: switched_off(settings, engine, name) or reasons.get(name, str)() for name in features_of(engine)
+    }
+    found = Features(engine).without(**off)
+    nothing_to_do = {name: why() for name, why in (idle or {}).items() if name not in found.why_off}
+    return replace(found, why_idle={name: why for name, why in nothing_to_do.items() if why})
+
+
+def switched_off(settings: Settings, engine: Engine, name: str) -> str:
+    """That the user has turned a feature off; empty if not."""
+    feature = f"{engine}.{name}"
+    return f"switched off; SWIFT_GRPO_EXT_DISABLE without {feature}" if settings.disables(feature) else ""
