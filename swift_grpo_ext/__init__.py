@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from swift_grpo_ext.rewards.contract import Reward as Reward
     from swift_grpo_ext.rewards.contract import Score as Score
     from swift_grpo_ext.rewards.contract import Unscorable as Unscorable
-    from swift_grpo_ext.rewards.runtime.guard import limited as limited
+    from swift_grpo_ext.rewards.runtime.scored import limited as limited
 
 __all__ = [
     "Outcome",
@@ -37,7 +37,7 @@ __all__ = [
 _HOMES = {
     **dict.fromkeys(("Outcome", "Reward", "Score", "Unscorable"), "rewards.contract"),
     "get_reward": "rewards.catalogue",
-    "limited": "rewards.runtime.guard",
+    "limited": "rewards.runtime.scored",
 }
 
 

@@ -108,25 +108,21 @@ class Settings(BaseSettings):
     )
     reward_table: str = Field(
         default="",
-        description="Parameters, tasks, gates, schedules of rewards: JSON, or the path of a JSON file.",
+        description="Parameters, tasks and golds of rewards: JSON, or the path of a JSON file.",
     )
     reward_timeout: float | None = Field(
         default=None,
         gt=0,
         description="Seconds that a reward may take for one completion. Set: every reward function, also a "
-        "user's own, runs one completion at a time in child processes that are killed at the limit.",
+        "user's own, runs one completion at a time in processes that are killed at the limit.",
     )
-    reward_workers: int = Field(
-        default=0,
+    reward_failures: float = Field(
+        default=0.05,
         ge=0,
-        le=64,
-        description="Child processes per rank for rewards. 0: its share of the cores, at most 4.",
-    )
-    reward_failures: int = Field(
-        default=50,
-        ge=0,
-        description="Completions of one reward, of the last 1000 on all ranks, that may fail by the reward's "
-        "fault before the run ends. 0: the first failure ends it.",
+        le=1,
+        description="Share of a reward's last 1000 completions on all ranks that may fail by the reward's "
+        "fault before the run ends. 0: the first failure ends it. It ends in any case when all completions "
+        "of a reward's first two batches failed.",
     )
 
     @field_validator("preflight", mode="before")

@@ -146,6 +146,12 @@ class ForkedWorker:
         with suppress(ProcessLookupError):
             os.kill(self.pid, signal.SIGKILL)
 
+    def poll(self) -> int | None:
+        """How it ended; None if it goes on."""
+        with suppress(subprocess.TimeoutExpired):
+            return self.wait(0.001)
+        return None
+
     def wait(self, timeout: float | None = None) -> int:
         """How it ended."""
         if self._code is None:

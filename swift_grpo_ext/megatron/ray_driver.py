@@ -113,7 +113,6 @@ class Driver(GRPOTrainer):
             RewardError: More completions failed than the budget allows.
         """
         self.rows.add_image_columns(samples)
-        self.scoring.follow_schedule()
         rewards: Tensor = super().score_completions(samples)
         return self.scoring.settled(samples, rewards) if rewards.shape[1] else rewards
 

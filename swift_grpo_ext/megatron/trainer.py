@@ -190,7 +190,6 @@ class MegatronGRPOTrainer(HostGRPOTrainer):
     def _score_completions(self, samples: Samples) -> Tensor:
         with self.watching.phase("reward"):
             self.rows.add_image_columns(samples)
-            self.scoring.follow_schedule()
             rewards = self.rank_scoring.settled(samples, super()._score_completions(samples))
             self.held_out.collect(rewards)
             return rewards

@@ -5,6 +5,7 @@ from typing import Annotated, TypeAlias
 
 from pydantic import Field
 
+from swift_grpo_ext.rewards.catalogue import get_reward
 from swift_grpo_ext.rewards.contract import Columns, Unscorable, reward
 
 TOKENS_COLUMN = "response_token_ids"
@@ -70,7 +71,8 @@ def overlong(
 @reward(
     low=-1.0,
     high=1.0,
-    reads=(TOKENS_COLUMN,),
+    reads=(TOKENS_COLUMN, "accuracy", "solution", "answers", "answer", "options", "choices", "messages"),
+    cost="process",
     host_defaults={
         "max_tokens": ("cosine_max_len", "max_completion_length"),
         "wrong_short": ("cosine_min_len_value_wrong",),
@@ -78,7 +80,6 @@ def overlong(
         "right_short": ("cosine_min_len_value_correct",),
         "right_long": ("cosine_max_len_value_correct",),
     },
-    inputs={"accuracy": "ext_math"},
 )
 def cosine(
     completion: str,
@@ -89,6 +90,7 @@ def cosine(
     wrong_long: Value = 0.0,
     right_short: Value = 1.0,
     right_long: Value = 0.5,
+    accuracy_reward: str = "ext_math",
 ) -> float:
     """Accuracy shaped by length along half a cosine, -1..1: short right ones most, short wrong ones least.
 
@@ -102,8 +104,9 @@ def cosine(
         wrong_long: Score of a wrong completion of `max_tokens`.
         right_short: Score of a right completion of 0 tokens.
         right_long: Score of a right completion of `max_tokens`.
-    Gold: ``accuracy``: 1 for right. It is filled by another reward, `ext_math` unless the reward table names
-        one under ``inputs``. ``response_token_ids`` comes from ms-swift.
+        accuracy_reward: The reward of the catalogue that says what is right, by its default parameters.
+    Gold: That of `accuracy_reward`; or ``accuracy`` in its place, 1 for right. ``response_token_ids`` comes
+        from ms-swift.
     Raises:
         Unscorable: No token ids, no `max_tokens`, or no accuracy for the row.
     Rises with: Being right; then shortness if right, length if wrong.
@@ -120,6 +123,8 @@ def cosine(
     """
     length = completion_tokens(completion, columns)
     accuracy = columns.get("accuracy")
+    if accuracy is None:
+        accuracy = get_reward(accuracy_reward)(completion, columns)
     if max_tokens is None or not isinstance(accuracy, (int, float)) or accuracy != accuracy:
         raise Unscorable("parameter max_tokens is not set" if max_tokens is None else "accuracy is unknown")
     short, long = (right_short, right_long) if accuracy >= 1 else (wrong_short, wrong_long)

@@ -2,48 +2,18 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
-from swift.rewards.orm import ORM, AsyncORM, orms
+from swift.rewards.orm import orms
 from swift.utils import import_external_file
 
 from swift_grpo_ext.errors import RewardError, nearest
 from swift_grpo_ext.rewards import catalogue
-from swift_grpo_ext.rewards.contract import Reward, Score
-from swift_grpo_ext.rewards.runtime.batch import Batch
+from swift_grpo_ext.rewards.runtime.of_catalogue import AwaitedOfCatalogue, OfCatalogue
 from swift_grpo_ext.rewards.runtime.rules import load_table
-from swift_grpo_ext.rewards.runtime.runner import Runner
 from swift_grpo_ext.settings import current_settings
 
 FIRST_ROWS = 64  # rows of the dataset that are looked at before a run
-
-
-class _Runs:
-    """What both kinds of ORM share: a reward with the parameters of its short form."""
-
-    reward: ClassVar[Reward]
-    given: ClassVar[dict[str, object]] = {}
-    keeps_ledger = True
-
-    def __init__(self, args: object = None, **kwargs: object) -> None:
-        super().__init__(args, **kwargs)  # type: ignore[call-arg]
-        self.runner = Runner(self.reward, args, given=self.given)
-
-
-class RewardORM(_Runs, ORM):
-    """One reward of the catalogue as ms-swift calls it: a batch of completions with their columns."""
-
-    def __call__(self, completions: Sequence[str], **columns: object) -> list[Score]:
-        """Score a batch: lists with one value per row, and ms-swift's ``trainer_state``."""
-        return self.runner(Batch.of(completions, columns))
-
-
-class AsyncRewardORM(_Runs, AsyncORM):
-    """The same for a reward that waits for others; ms-swift awaits all async ones together."""
-
-    async def __call__(self, completions: Sequence[str], **columns: object) -> list[Score]:
-        """Score a batch; arguments as for `RewardORM`."""
-        return await self.runner.awaited(Batch.of(completions, columns))
 
 
 def register_orms() -> list[str]:
@@ -67,17 +37,39 @@ def prepare(functions: Iterable[object], frame: str | None, dataset: object) -> 
     """Tell rewards the model's frame, and say once what the dataset's first columns mean to them."""
     known = getattr(dataset, "column_names", None) or () if hasattr(dataset, "__len__") else ()
     for function in functions:
-        if isinstance(function, (RewardORM, AsyncRewardORM)):
-            function.runner.in_frame(frame)
-            wanted = [name for name in function.reward.columns if name in known]
-            if wanted and hasattr(dataset, "select_columns"):
-                function.runner.note_columns(dataset.select_columns(wanted)[:FIRST_ROWS])
+        if isinstance(function, OfCatalogue):
+            function.in_frame(frame)
+            columns = [name for name in function.reward.columns if name in known]
+            if columns and hasattr(dataset, "select_columns"):
+                function.note_columns(dataset.select_columns(columns)[:FIRST_ROWS])
 
 
 def _class_of(name: str, shown: str, given: dict[str, object]) -> type:
+    """A class as ms-swift makes rewards of: its name is what metrics show."""
     reward = catalogue.get_reward(name)
-    base = AsyncRewardORM if reward.cost == "async" else RewardORM
-    return type(shown, (base,), {"reward": reward, "given": given, "__doc__": reward.__doc__})
+    base = AwaitedOfCatalogue if reward.cost == "async" else OfCatalogue
+
+    def start(self: OfCatalogue, args: object = None, **kwargs: object) -> None:
+        base.__init__(self, reward, args, given=given, name=shown)
+
+    return type(shown, (base,), {"__init__": start, "__doc__": reward.__doc__})
+
+
+def require_known(names: Iterable[str]) -> None:
+    """Names of ``--reward_funcs``; empty ones stand for functions.
+
+    Raises:
+        RewardError: No reward has one of them; the nearest is given.
+    """
+    for name in filter(None, names):
+        if name not in orms:
+            meant = nearest(name, orms, cutoff=0.5)
+            fix = (
+                f"did you mean {meant!r}?"
+                if meant
+                else "give the file that registers it to --external_plugins"
+            )
+            raise RewardError(f"no reward is called {name!r}", where="--reward_funcs", fix=fix)
 
 
 def function_named(name: str, plugins: Sequence[str], **given: object) -> Callable[..., object]:
@@ -88,9 +80,6 @@ def function_named(name: str, plugins: Sequence[str], **given: object) -> Callab
     """
     for path in plugins:
         import_external_file(path)
-    if name not in orms:
-        meant = nearest(name, orms, cutoff=0.5)
-        fix = f"did you mean {meant!r}?" if meant else "give its file with --plugin"
-        raise RewardError(f"no reward is called {name!r}", fix=fix)
+    require_known([name])
     function: Callable[..., Any] = orms[name](**given)
     return function

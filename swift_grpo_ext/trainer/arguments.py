@@ -1,5 +1,8 @@
 """The training arguments that the host builds for ``--rlhf_type grpo``, before it loads a model."""
 
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
 import torch
 
 from swift_grpo_ext.compat.refusals import Run, refuse, world_size
@@ -8,19 +11,26 @@ from swift_grpo_ext.defects import DDP_TIMEOUT, HOST_DDP_TIMEOUT
 from swift_grpo_ext.ms_swift.arguments import GRPOConfig as HostGRPOConfig
 from swift_grpo_ext.ms_swift.shared import get_logger
 from swift_grpo_ext.settings import current_settings
+from swift_grpo_ext.trainer.scoring import names_of
 
 
+@dataclass
 class GRPOConfig(HostGRPOConfig):
     """ms-swift's arguments, checked for what must not run; ranks wait half an hour, not 208 days."""
 
-    ddp_timeout: int
-    num_generations_eval: int | None
-    per_device_train_batch_size: int
-    gradient_accumulation_steps: int
-    steps_per_generation: int | None
-    generation_batch_size: int | None
+    # ms-swift hands over every argument of which there is a field: a mistyped name is found before the model.
+    reward_funcs: list[str] = field(default_factory=list)
+
+    if TYPE_CHECKING:  # fields of ms-swift's
+        ddp_timeout: int
+        num_generations_eval: int | None
+        per_device_train_batch_size: int
+        gradient_accumulation_steps: int
+        steps_per_generation: int | None
+        generation_batch_size: int | None
 
     def __post_init__(self) -> None:
+        names_of(list(self.reward_funcs))
         self._refuse()
         if self.ddp_timeout == HOST_DDP_TIMEOUT:
             self.ddp_timeout = DDP_TIMEOUT

@@ -231,7 +231,6 @@ class GRPOTrainer(HostGRPOTrainer):
     def _compute_rewards_per_func(self, samples: Samples) -> Rewards:
         with self.monitors.phase("reward"):
             self.rows.add_image_columns(samples)
-            self.scoring.follow_schedule()
             rewards = self.scoring.settled(samples, super()._compute_rewards_per_func(samples))
         self.monitors.tracer.look_at_rewards(samples)
         self.held_out.collect(rewards)
@@ -266,7 +265,7 @@ class GRPOTrainer(HostGRPOTrainer):
 
     def _log_rollout(self, samples: Samples) -> None:
         super()._log_rollout(samples)
-        self.logging.add_images(samples)
+        self.logging.add_columns(samples)
         self.monitors.look_at_rollout(samples)
 
     # A pass: old, reference or policy.

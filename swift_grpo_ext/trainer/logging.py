@@ -21,7 +21,11 @@ from swift_grpo_ext.group.logps import WeightedMean, per_token_kl, with_mean_for
 from swift_grpo_ext.models.images import ImageSource, find_file
 from swift_grpo_ext.ms_swift.shared import GRPOBatch, get_logger
 from swift_grpo_ext.once import Once
+from swift_grpo_ext.rewards.contract import last_question
+from swift_grpo_ext.rewards.gold.columns import as_text
 from swift_grpo_ext.rewards.gold.overlay import located
+from swift_grpo_ext.rewards.runtime.of_catalogue import OfCatalogue
+from swift_grpo_ext.rewards.runtime.scored import Scored
 from swift_grpo_ext.settings import current_settings
 from swift_grpo_ext.trainer.host import Host
 from swift_grpo_ext.trainer.reference import require_equal_start
@@ -117,7 +121,9 @@ class Logging:
     """Corrects and completes what ms-swift logs.
 
     Its mean of ``kl`` depends on how completions were cut into micro-batches; here it is over the window's
-    tokens. completions.jsonl gets ``images``, ``regions`` and ``split`` (ms-swift has no images: swift#6269).
+    tokens. completions.jsonl gets ``images`` (ms-swift has none: swift#6269), ``regions``, ``split``, the
+    ``question``, the ``gold`` of a column that the reward table names, and by the name of each reward what it
+    ``read`` and its ``reason`` to give no more.
     """
 
     def __init__(self, host: Host) -> None:
@@ -167,18 +173,28 @@ class Logging:
                 None if math.isnan(entropy) else entropy for entropy in logs
             ]
 
-    def add_images(self, samples: Sequence[VisionSample]) -> None:
-        """Add the images of completions, and where on them they point, to the table of completions."""
+    def add_columns(self, samples: Sequence[VisionSample]) -> None:
+        """Add to the table of completions their images, where on them they point, and what rewards read."""
         host = self._host
         if not host.log_completions:  # of the configuration, so the same on every rank
             return
-        local = self._images_of(samples)
-        if local is None:
-            local = [([], None) for _ in samples]
+        pictures = self._images_of(samples) or [([], None)] * len(samples)
+        local = [
+            (*picture, last_question(sample.messages), self._gold_of(sample), sample.read, sample.reason)
+            for picture, sample in zip(pictures, samples, strict=True)
+        ]
         gathered = host._gather_and_flatten(local, flatten_level=0)
-        for number, name in enumerate(("images", "regions")):
+        for number, name in enumerate(("images", "regions", "question", "gold", "read", "reason")):
             column = host._logs.setdefault(name, deque(maxlen=host.args.generation_batch_size))
             column.extend(row[number] for row in gathered)
+
+    def _gold_of(self, sample: VisionSample) -> str:
+        """The gold in a column that the reward table names; ms-swift logs ``solution`` itself."""
+        for function in self._host.reward_funcs:
+            rule = function.rule if isinstance(function, Scored) else None
+            if rule and rule.gold and rule.is_for(sample.extra.get(function.task_column)):
+                return as_text(sample.extra.get(rule.gold))
+        return ""
 
     @watches("pictures of completions")
     def _images_of(self, samples: Sequence[VisionSample]) -> list[tuple[list[str | None], object]]:
@@ -242,17 +258,20 @@ class Logging:
 
     def _places_of(self) -> Callable[[VisionSample], object]:
         """Gives the boxes and points of a sample, read as the run's reward reads them."""
-        functions = (getattr(guard, "function", None) for guard in self._host.reward_funcs)
-        runners = filter(None, (getattr(function, "runner", None) for function in functions))
-        runner = next((runner for runner in runners if "frame" in runner.reward.parameters), None)
-        if runner is None:
-            return lambda sample: None
-        return lambda sample: located(
-            sample.messages[-1]["content"],
-            {"objects": sample.objects or None, **sample.extra},
-            runner.reward,
-            runner.parameters,
+        placed = (
+            function
+            for function in self._host.reward_funcs
+            if isinstance(function, OfCatalogue) and "frame" in function.reward.parameters
         )
+        scored = next(placed, None)
+        if scored is None:
+            return lambda sample: None
+
+        def places(sample: VisionSample) -> object:
+            columns = scored.with_gold({"objects": sample.objects or None, **sample.extra})
+            return located(sample.messages[-1]["content"], columns, scored.reward, scored.parameters)
+
+        return places
 
     def _pictures_of_rows(self) -> list[str | None]:
         """The first image of each row of ms-swift's table, as far as it is a file."""

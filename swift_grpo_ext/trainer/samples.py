@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from itertools import takewhile
 from typing import Any
 
@@ -42,6 +42,9 @@ class VisionSample(GRPOSample):
     kept: bool = True  # the completion takes part in the update
     row_label: str = ""  # what messages of the engine check call its row
     claims: tuple[Claim, ...] = ()  # what the engine said of each turn; empty where nobody asks
+    # By reward, as logged: what was read of the completion, and why it did not score more.
+    read: dict[str, str] = field(default_factory=dict)
+    reason: dict[str, str] = field(default_factory=dict)
 
     @classmethod
     def from_row(cls, row: Mapping[str, object]) -> VisionSample:
@@ -63,7 +66,7 @@ PerCompletion = Float[Tensor, " completions"]  # of all ranks
 PerToken = Float[Tensor, "batch keep"]  # of the tokens of a micro-batch's completions
 Scores = tuple[PerToken, PerToken | None]
 """Log-probs in nats, 0 where there is no loss; entropies in nats, None where they are not asked for."""
-_OURS = {field.name for field in fields(VisionSample)} - {field.name for field in fields(GRPOSample)}
+_OURS = {own.name for own in fields(VisionSample)} - {theirs.name for theirs in fields(GRPOSample)}
 
 
 def fill_empty(sample: VisionSample, token: int, *, has_ids: bool = True) -> None:

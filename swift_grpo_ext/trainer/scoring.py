@@ -1,25 +1,22 @@
-"""Rewards in the trainer: guarded on every rank, judged by all ranks together, logged by task."""
+"""Rewards in the trainer: one way through for each on every rank, judged by all ranks together."""
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
 from itertools import zip_longest
 from typing import Any, TypeAlias
 
 import torch
 from accelerate.utils import gather_object
-from jaxtyping import Float
-from torch import Tensor, nn
+from torch import nn
 
 from swift_grpo_ext.compat.refusals import Run, refuse
-from swift_grpo_ext.ms_swift.shared import _is_async_reward, get_logger
-from swift_grpo_ext.rewards.catalogue import NAMES, get_reward
-from swift_grpo_ext.rewards.registration import register_short_forms
-from swift_grpo_ext.rewards.runtime import cross_rank
-from swift_grpo_ext.rewards.runtime.batch import Composition
-from swift_grpo_ext.rewards.runtime.guard import AsyncGuard, Guard, Limited, PluginGuard
-from swift_grpo_ext.rewards.runtime.ledger import Report, announce, drain_all
-from swift_grpo_ext.rewards.runtime.rules import RewardRule, RewardTable, load_table
-from swift_grpo_ext.rewards.runtime.runner import Runner
+from swift_grpo_ext.ms_swift.shared import get_logger
+from swift_grpo_ext.rewards.forms import form_not_asked, system_text
+from swift_grpo_ext.rewards.registration import register_short_forms, require_known
+from swift_grpo_ext.rewards.runtime.budget import Budget, added, metrics
+from swift_grpo_ext.rewards.runtime.ledger import Counts, Report, announce, drain_all
+from swift_grpo_ext.rewards.runtime.of_catalogue import OfCatalogue
+from swift_grpo_ext.rewards.runtime.rules import RewardTable, load_table
+from swift_grpo_ext.rewards.runtime.scored import AwaitedScored, Limited, Scored, ScoredPlugin, waits
 from swift_grpo_ext.settings import current_settings
 from swift_grpo_ext.trainer.baselines import Baselines
 from swift_grpo_ext.trainer.host import Host
@@ -28,6 +25,7 @@ from swift_grpo_ext.trainer.samples import Rewards, VisionSample
 logger = get_logger()
 RewardFunction: TypeAlias = str | nn.Module | Callable[..., Any]  # a name, a model, or the function
 RewardFunctions: TypeAlias = RewardFunction | list[RewardFunction]
+UNREAD = 0.1  # share of a batch that is not in a reward's form, above which the run says so
 
 
 class Scoring:
@@ -41,10 +39,10 @@ class Scoring:
         self._host = host
         self.baselines = Baselines(host)  # turns rewards into advantages
         self._table: RewardTable = load_table(current_settings().reward_table)
-        self._budget = cross_rank.Budget(current_settings().reward_failures)
-        self._rules: list[RewardRule] = []
-        self._given_weights: Float[Tensor, " functions"] | None = None
+        self._budget = Budget(current_settings().reward_failures)
+        self._scored: dict[str, Scored] = {}  # by logged name
         self.logged_names: dict[str, str] = {}  # of rewards, by the names under which they were asked for
+        self.counts: dict[str, Counts] = {}  # of the last batch on all ranks, by logged name
 
     def guard(self, names: Sequence[str]) -> None:
         """Put the trainer's reward functions behind guards.
@@ -62,45 +60,38 @@ class Scoring:
         for number, (function, (metric, registered)) in enumerate(
             zip(host.reward_funcs, given, strict=False)
         ):
-            self._rules.append(self._table.rule(metric, registered))
             if isinstance(function, nn.Module):
-                plugins[number] = PluginGuard(plugins[number], metric)
+                scored: Scored = ScoredPlugin(plugins[number], metric)
+                plugins[number] = scored
             else:
-                host.reward_funcs[number] = self._guarded(function, metric, self._rules[-1])
+                scored = host.reward_funcs[number] = self._guarded(function, metric, registered)
+            self._scored[metric] = scored
 
-    def _guarded(self, function: Callable[..., object], name: str, rule: RewardRule) -> Guard:
-        """The function behind a guard; with a limit, and with its rule if it is a user's own."""
-        own = not hasattr(function, "keeps_ledger")
-        args = self._host.args
-        table = self._table
+    def _guarded(self, function: Callable[..., object], name: str, registered: str) -> Scored:
+        """The function in its guard, with a limit if there is one, and its rule of the table."""
+        if isinstance(function, OfCatalogue):
+            return function
+        rule = self._table.rule(name, registered)
+        if isinstance(function, Scored):  # a user's, with a limit of its own
+            function.rule = rule
+            function.task_column = self._table.task_column
+            return function
         seconds = current_settings().reward_timeout
-        composition = None
-        if own and name not in NAMES:
-            runner = cache(lambda name: Runner(get_reward(name), args, table))
-            composition = Composition(rule, table.task_column, scorer=runner)
-        options = {"composition": composition, "output_dir": args.output_dir}
-        if _is_async_reward(function):
-            return AsyncGuard(function, name, seconds=seconds if own else None, **options)
-        if own and seconds is not None:
-            function = Limited(function, seconds, name)
-        return Guard(function, name, **options)
+        kind = AwaitedScored if waits(function) else Limited if seconds else Scored
+        return kind(
+            function,
+            name,
+            limit=seconds,
+            rule=rule,
+            task_column=self._table.task_column,
+            output_dir=self._host.args.output_dir,
+        )
 
     @property
     def reward_names(self) -> list[str]:
         """The rewards of the run, as they were typed; none in a worker of Ray, whose driver scores."""
         typed = {logged: name for name, logged in self.logged_names.items() if name}
         return [typed.get(name, name) for name in getattr(self._host, "reward_func_names", ())]
-
-    def follow_schedule(self) -> None:
-        """Weights of this step: those of the command line times the factors of the reward table."""
-        if all(rule.weight == 1.0 for rule in self._rules):
-            return
-        if self._given_weights is None:
-            self._given_weights = self._host.reward_weights.clone()
-        factors = [rule.weight_at(self._host.state.global_step) for rule in self._rules]
-        weights = self._given_weights.clone()
-        weights[: len(factors)] *= weights.new_tensor(factors)
-        self._host.reward_weights = weights
 
     def settled(self, samples: Sequence[VisionSample], rewards: Rewards) -> Rewards:
         """Rewards on which all ranks agree: NaN is "not scored", all else is finite.
@@ -109,41 +100,58 @@ class Scoring:
             RewardError: More completions failed than the budget allows; on every rank.
         """
         rewards = torch.where(rewards.isfinite(), rewards, torch.nan)  # a gym environment may give infinities
-        tasks = [sample.extra.get(self._table.task_column) for sample in samples]
+        self._note(samples)
         placeholders = [sample.held_placeholder for sample in samples]
-        gathered = gather_object([(drain_all(), tasks, placeholders)])
-        total = self._account([reports for reports, _, _ in gathered])
-        self._warn_of_unscored(rewards, total)
-        everybodys = [task for _, of_rank, _ in gathered for task in of_rank]
-        self._log(cross_rank.task_means(rewards, everybodys, self._host.reward_func_names))
-        return self._without_placeholders(rewards, [cut for _, _, of_rank in gathered for cut in of_rank])
+        gathered = gather_object([(drain_all(), placeholders)])
+        self._account([reports for reports, _ in gathered])
+        return self._without_placeholders(rewards, [cut for _, of_rank in gathered for cut in of_rank])
 
-    def _account(self, reports: list[Any]) -> dict[str, Report]:
+    def _note(self, samples: Sequence[VisionSample]) -> None:
+        """Put beside each of this rank's completions what was read of it, and why it did not score more."""
+        for name, scored in self._scored.items():
+            for sample, outcome in zip(samples, scored.outcomes, strict=False):
+                if outcome.read is not None:
+                    sample.read[name] = outcome.read
+                if reason := outcome.reason or ("scores 0" if outcome.score == 0 else ""):
+                    sample.reason[name] = reason
+
+    def _account(self, reports: list[Any]) -> None:
         """Log what the reward functions of all ranks could not score; in training too much ends the run."""
-        total = cross_rank.added(reports)
+        total = added(reports)
         for name, report in total.items():
             if report.first:  # on another rank, unless it is printed already
                 announce(report.first)
             if report.unscored and self._host.accelerator.is_main_process:
                 reasons = [f"{count} x {reason}" for reason, count in report.unscored.most_common(5)]
                 logger.info_once(f"reward {name}: no score for {'; '.join(reasons)}")
-        self._log(cross_rank.metrics(total))
+        self.counts = {
+            name: Counts(report.completions, report.scored, report.unread) for name, report in total.items()
+        }
+        self._log(metrics(total))
+        for name in self._scored:
+            self._warn(name, total.get(name, Report()))
         if self._host.model.training:  # validation rows may lack what training rows have
             self._budget.check(total)
-        return total
 
-    def _warn_of_unscored(self, rewards: Rewards, total: Mapping[str, Report]) -> None:
-        """Say at once of a reward that gave no number for any completion of a batch."""
-        names = self._host.reward_func_names
-        for name, rule, column in zip(names, self._rules, rewards.T, strict=False):
-            report = total.get(name, Report())
-            if rule.tasks or report.failures or not column.isnan().all():
-                continue
+    def _warn(self, name: str, report: Report) -> None:
+        """Say at once of a reward that it gave no number for any completion of a batch, or read few."""
+        step = f"of step {self._host.state.global_step + 1}"
+        of_run = f"{name} {self._host.args.output_dir}"
+        if report.completions and not report.scored and not report.failures:
             reasons = "; ".join(report.unscored) or "it returned None or NaN for each"
             logger.warning_once(
-                f"swift-grpo-ext: reward {name!r} scored none of the {len(column)} completions of step "
-                f"{self._host.state.global_step + 1} ({reasons}): does the dataset have its columns?",
-                hash_id=f"{name} scores nothing {self._host.args.output_dir}",
+                f"swift-grpo-ext: reward {name!r} scored none of the {report.completions} completions {step} "
+                f"({reasons}): does the dataset have its columns?",
+                hash_id=f"nothing {of_run}",
+            )
+        if report.unread > UNREAD * report.completions:
+            share = report.unread / report.completions
+            form = form_not_asked(name, ())
+            logger.warning_once(
+                f"swift-grpo-ext: reward {name!r}: {share:.0%} of the completions {step} are not in the form "
+                f"that it reads, such as {form} ({report.example:.200}) -> --system {system_text(name)!r}, "
+                "and ext_format among --reward_funcs",
+                hash_id=f"unread {of_run}",
             )
 
     def _without_placeholders(self, rewards: Rewards, placeholders: list[bool]) -> Rewards:
@@ -167,8 +175,12 @@ def names_of(reward_funcs: RewardFunctions) -> list[str]:
     """The names among the reward functions of a command line; empty where a function was given itself.
 
     Those with parameters are registered.
+
+    Raises:
+        RewardError: No reward has one of the names.
     """
     given = reward_funcs if isinstance(reward_funcs, list) else [reward_funcs]
     names = [name if isinstance(name, str) else "" for name in given]
     register_short_forms(names)
+    require_known(names)
     return names

@@ -85,8 +85,7 @@ class Tracer:
             return
         plugins = host.reward_model_plugins
         for name, function, plugin in zip(host.reward_func_names, host.reward_funcs, plugins, strict=False):
-            guard = getattr(plugin, "guard", function)
-            if rows := guard.not_finite:
+            if rows := (plugin or function).not_finite:
                 self._name_reward(Fault(f"reward {name}", rows), name, samples)
 
     @watches("numerics", reads_device=True)

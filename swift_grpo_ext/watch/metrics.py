@@ -36,6 +36,7 @@ _FAULTS = {
     r"dropped_groups": 0.0,
     r"reward_coverage": 1.0,
     r"unscored/.+": 0.0,
+    r"unread/.+": 0.0,
     r"rewards/.+/(failures|timeouts|infinite)": 0.0,
     r"completions/with_placeholder": 0.0,
     r"watch/(skipped|empty|identical_groups)": 0.0,

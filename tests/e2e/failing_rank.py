@@ -57,7 +57,7 @@ if WHERE == "rollout":
 COLLABORATORS = {
     "rows": ("swift_grpo_ext.trainer.rows:Rows.number_prompts", 1),
     "completions": ("swift_grpo_ext.trainer.rollout:Rollout.trainable", 1),
-    "scores": ("swift_grpo_ext.trainer.scoring:Scoring.follow_schedule", 1),
+    "scores": ("swift_grpo_ext.trainer.scoring:Scoring.settled", 1),
     "advantages": ("swift_grpo_ext.trainer.baselines:Baselines.advantages", 1),
     "pass": ("swift_grpo_ext.trainer.one_pass:OnePass.run", 4),
     "loss": ("swift_grpo_ext.trainer.grpo:GRPOTrainer._compute_loss_and_metrics", 1),

@@ -8,8 +8,8 @@ from swift_grpo_ext.rewards.judge import judge
 from swift_grpo_ext.rewards.runtime import judge_client as judging
 from swift_grpo_ext.rewards.runtime.batch import Batch
 from swift_grpo_ext.rewards.runtime.ledger import ledger
+from swift_grpo_ext.rewards.runtime.of_catalogue import AwaitedOfCatalogue
 from swift_grpo_ext.rewards.runtime.rules import RewardTable
-from swift_grpo_ext.rewards.runtime.runner import Runner
 from tests.rewards.loopback_judge import LoopbackJudge
 
 ROW = {"messages": [{"role": "user", "content": "<image>What is it?"}], "solution": "a cat"}
@@ -20,9 +20,9 @@ def batch(completions, **parameters):
     table = RewardTable.model_validate(
         {"rewards": {"ext_judge": {"parameters": {"model": "m", **parameters}}}}
     )
-    rows = Batch(completions, {name: [value] * len(completions) for name, value in ROW.items()}, {})
+    rows = Batch.of(completions, {name: [value] * len(completions) for name, value in ROW.items()})
     started = time.monotonic()
-    scores = asyncio.run(Runner(judge, SimpleNamespace(output_dir=None), table).awaited(rows))
+    scores = asyncio.run(AwaitedOfCatalogue(judge, SimpleNamespace(output_dir=None), table).scored(rows))
     return scores, ledger(judging.NAME).drain(), time.monotonic() - started
 
 

@@ -1,35 +1,30 @@
 """Rewards and jobs that child processes of the tests import."""
 
 import os
+import re
 import signal
 import sys
 import time
-from dataclasses import dataclass
 
 from swift_grpo_ext.rewards.contract import Reward
 
 
-@dataclass(frozen=True)
-class Does:
-    """A job that does what the request says."""
-
-    def load(self):
-        return do
-
-
-def do(what, argument=None):
+def do(what, argument=None):  # noqa: PLR0912
     if what == "hang":
         time.sleep(3600)
     if what == "spin":
         while True:
             pass
+    if what == "regex":  # hangs in C, where no signal of Python and no thread gets a turn
+        re.fullmatch(r"(a|a)*b", "a" * 60)
     if what == "raise":
         raise ValueError(argument)
     if what == "exit":
         os._exit(argument)
-    if what == "interrupt":
-        os.kill(os.getppid(), signal.SIGINT)
-        time.sleep(3600)
+    if what == "kill":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if what == "sys.exit":
+        sys.exit(1)
     if what == "print":
         print(argument)
         print(argument, file=sys.stderr)
@@ -37,13 +32,26 @@ def do(what, argument=None):
         return os.environ.get(argument)
     if what == "pid":
         return os.getpid()
+    if what == "slow_pid":
+        time.sleep(0.2)
+        return os.getpid()
+    if what == "modules":
+        return argument in sys.modules
     return argument
 
 
-@dataclass(frozen=True)
+def _no_such_thing():
+    raise ImportError("no such thing")
+
+
 class CannotLoad:
-    def load(self):
-        raise ImportError("no such thing")
+    """Unpickling it raises."""
+
+    def __call__(self):
+        pass
+
+    def __reduce__(self):
+        return _no_such_thing, ()
 
 
 class Hangs:

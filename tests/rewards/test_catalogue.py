@@ -4,9 +4,8 @@ import pytest
 
 from swift_grpo_ext.errors import RewardError, SettingsError
 from swift_grpo_ext.rewards.catalogue import get_reward, split_form
-from swift_grpo_ext.rewards.runtime.batch import Batch
+from swift_grpo_ext.rewards.runtime.of_catalogue import OfCatalogue
 from swift_grpo_ext.rewards.runtime.rules import RewardTable
-from swift_grpo_ext.rewards.runtime.runner import Runner
 
 
 def test_names_with_parameters():
@@ -58,9 +57,10 @@ def test_the_frame_of_the_models_family_is_the_default_of_a_run():
         "solution": [[64, 48, 320, 240]],
         "image_sizes": [[{"original": [640, 480], "resized": [640, 480]}]],
     }
-    batch = Batch(["[100, 100, 500, 500]"], row | {"gold_frame": ["pixel_original"]}, {})
+    batch = ["[100, 100, 500, 500]"]
+    row |= {"gold_frame": ["pixel_original"]}
     iou = get_reward("ext_iou")
-    assert Runner(iou, table=RewardTable()).in_frame("norm1000")(batch) == [pytest.approx(1.0)]
-    assert Runner(iou, table=RewardTable()).in_frame(None)(batch) != [pytest.approx(1.0)]
-    told = Runner(iou, table=RewardTable(), given={"frame": "norm1"}).in_frame("norm1000")
+    assert OfCatalogue(iou, table=RewardTable()).in_frame("norm1000")(batch, **row) == [pytest.approx(1.0)]
+    assert OfCatalogue(iou, table=RewardTable()).in_frame(None)(batch, **row) != [pytest.approx(1.0)]
+    told = OfCatalogue(iou, table=RewardTable(), given={"frame": "norm1"}).in_frame("norm1000")
     assert told.parameters["frame"] == "norm1"

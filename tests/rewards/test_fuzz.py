@@ -9,9 +9,8 @@ import pytest
 
 from swift_grpo_ext.rewards.catalogue import NAMES, all_rewards
 from swift_grpo_ext.rewards.runtime.batch import Batch
-from swift_grpo_ext.rewards.runtime.guard import AsyncGuard, Guard
+from swift_grpo_ext.rewards.runtime.of_catalogue import OfCatalogue
 from swift_grpo_ext.rewards.runtime.rules import RewardTable
-from swift_grpo_ext.rewards.runtime.runner import Runner, catalogue_pool
 from tests.rewards.loopback_judge import LoopbackJudge, always
 from tests.rewards.rows import ROWS
 from tests.rewards.test_every_reward import FLOODS, PIECES
@@ -27,13 +26,12 @@ SECONDS = 30.0
 def judge():
     with LoopbackJudge(always(5)) as server:
         yield server
-    catalogue_pool().close()
 
 
 def runner(name, judge):
     parameters = {"url": judge.url, "model": "m"} if name == "ext_judge" else {}
     table = {"rewards": {name: {"parameters": parameters}}}
-    return Runner(REWARDS[name], table=RewardTable.model_validate(table))
+    return OfCatalogue(REWARDS[name], table=RewardTable.model_validate(table))
 
 
 def texts(seed, count):
@@ -81,9 +79,8 @@ def test_random_bytes_under_the_pools_limit(name, judge):
     import asyncio
 
     completions = [text for text in texts(SEED, 60) if "**" not in text]
-    batch = Batch(completions, {key: [value] * len(completions) for key, value in ROWS[name][0].items()}, {})
-    run = runner(name, judge)
-    scores = asyncio.run(run.awaited(batch)) if REWARDS[name].cost == "async" else run(batch)
+    columns = {key: [value] * len(completions) for key, value in ROWS[name][0].items()}
+    scores = asyncio.run(runner(name, judge).scored(Batch.of(completions, columns)))
     assert all(REWARDS[name].low <= score <= REWARDS[name].high for score in scores)
 
 
@@ -105,18 +102,10 @@ def test_every_reward_works_off_the_main_thread(name, judge):
 
     run, row = runner(name, judge), ROWS[name][0]
     columns = {key: [value] * 2 for key, value in row.items()}
-    batch = Batch(["<think>x</think><answer>1</answer>", "no"], columns, {})
+    batch = Batch.of(["<think>x</think><answer>1</answer>", "no"], columns)
 
     def call():
-        if REWARDS[name].cost == "async":
-
-            async def awaited(completions, **columns):
-                return await run.awaited(Batch.of(completions, columns))
-
-            return asyncio.run(AsyncGuard(awaited, name)(batch.completions, **columns))
-        return Guard(lambda completions, **columns: run(Batch.of(completions, columns)), name)(
-            batch.completions, **columns
-        )
+        return asyncio.run(run.scored(batch))
 
     found = []
     thread = threading.Thread(target=lambda: found.append(call()))

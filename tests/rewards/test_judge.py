@@ -9,8 +9,8 @@ from PIL import Image
 from swift_grpo_ext.errors import RewardError, SettingsError
 from swift_grpo_ext.rewards.judge import judge
 from swift_grpo_ext.rewards.runtime.judge_client import parse_reply
+from swift_grpo_ext.rewards.runtime.of_catalogue import OfCatalogue
 from swift_grpo_ext.rewards.runtime.rules import RewardTable, load_table
-from swift_grpo_ext.rewards.runtime.runner import Runner
 from tests.rewards.asked_judge import ROW, batch, one
 from tests.rewards.loopback_judge import LoopbackJudge, always, chat, scored, text_in
 
@@ -157,7 +157,7 @@ def test_parameters_are_checked_when_the_table_is_read():
     with pytest.raises(SettingsError, match=r"greater than 0 .*'seconds' of ext_judge"):
         load_table(json.dumps({"rewards": {"ext_judge": {"parameters": {"seconds": -1}}}}))
     with pytest.raises(SettingsError, match="ext_judge needs the parameter 'url'"):
-        Runner(judge, table=RewardTable())
+        OfCatalogue(judge, table=RewardTable())
 
 
 def test_images_are_sent_as_data(tmp_path):

@@ -9,7 +9,7 @@ import threading
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 from swift_grpo_ext.rewards.contract import Columns, last_question
 from swift_grpo_ext.rewards.reading.json_text import Json
@@ -61,26 +61,36 @@ def announce(failure: Failure) -> None:
         say(" ".join(f"{failure}{where}; further failures are counted".split()))
 
 
+class Counts(NamedTuple):
+    """Of a batch on all ranks, the completions that a reward applies to, and what it made of them."""
+
+    applies: int
+    scored: int
+    unread: int  # not in the form that it reads
+
+
 @dataclass
 class Report:
     """Counts of one reward, on one rank or added over ranks."""
 
     completions: int = 0  # how many it was asked to score
-    failures: int = 0  # how many of them failed through the reward's fault
+    scored: int = 0  # how many of them got a score
+    unread: int = 0  # how many were not in the form that it reads
+    failures: int = 0  # how many failed through the reward's fault
     timeouts: int = 0  # how many ran into their limit, whoever's fault that is
     unscored: Counter[str] = field(default_factory=Counter)  # rows that cannot be scored, by reason
     seconds: list[float] = field(default_factory=list)  # times of single completions, at most `MAX_LATENCIES`
     counts: Counter[str] = field(default_factory=Counter)  # what else it counts, as a judge's tokens
     first: Failure | None = None  # the first failure, and any that was refused
+    example: str = ""  # the reason of the first that was not read
 
     def add(self, other: Report) -> None:
         """Take in other counts, of another rank or of more completions."""
-        self.completions += other.completions
-        self.failures += other.failures
-        self.timeouts += other.timeouts
+        for name in ("completions", "scored", "unread", "failures", "timeouts", "seconds"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
         self.unscored.update(other.unscored)
-        self.seconds += other.seconds
         self.counts.update(other.counts)
+        self.example = self.example or other.example
         if self.first is None or (other.first and other.first.kind == "refused"):
             self.first = other.first or self.first
 

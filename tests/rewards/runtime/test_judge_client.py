@@ -43,7 +43,7 @@ def test_no_server_at_all():
     (score,), report, seconds = batch(["a dog"], url=server.url, seconds=0.5)
     assert score is None
     assert seconds < 60
-    assert "ClientConnectorError" in report.first.what
+    assert "ConnectError" in report.first.what
 
 
 @pytest.mark.parametrize("status", [400, 401, 404])
@@ -120,12 +120,6 @@ def test_a_body_in_pieces_is_read_to_its_end():
         return 200, [body[:10], body[10:60], body[60:]]
 
     assert one(reply)[0] == 0.8
-
-
-def test_an_endless_body_is_cut(monkeypatch):
-    monkeypatch.setattr(judging, "MAX_REPLY_BYTES", 1000)
-    score, *_ = one(lambda number, _: (200, scored(number, 8)[:-1] + " " * 100_000 + "}"))
-    assert score is None
 
 
 def test_waiting_in_the_queue_is_no_timeout():

@@ -1,4 +1,6 @@
 import multiprocessing
+import os
+import signal
 import threading
 import time
 from pathlib import Path
@@ -7,31 +9,37 @@ import pytest
 
 from swift_grpo_ext.errors import RewardError
 from swift_grpo_ext.rewards.runtime.pool import Pool
-from tests.rewards.jobs import CannotLoad, Does
+from tests.rewards.jobs import CannotLoad, do
 
 
 @pytest.fixture(scope="module")
 def pool():
-    pool = Pool(Does(), workers=2, limit=2.0)
-    pool.map([("return", 0)])
+    pool = Pool(do, 2.0, workers=2)
+    asked(pool, [("return", 0)])
     yield pool
     pool.close()
 
 
+def asked(pool, requests):
+    """The answers in the order of the requests."""
+    answers = dict(pool.answers(requests))
+    return [answers[number] for number in range(len(requests))]
+
+
 def test_answers_come_in_order(pool):
-    answers = pool.map([("return", number) for number in range(50)])
+    answers = asked(pool, [("return", number) for number in range(50)])
     assert [answer.value for answer in answers] == list(range(50))
     assert {answer.ended for answer in answers} == {"value"}
 
 
 def test_nothing_to_do(pool):
-    assert pool.map([]) == []
+    assert asked(pool, []) == []
 
 
-@pytest.mark.parametrize("what", ["hang", "spin"])
+@pytest.mark.parametrize("what", ["hang", "spin", "regex"])
 def test_a_hung_job_costs_its_limit_and_no_other_job(pool, what):
     started = time.monotonic()
-    answers = pool.map([("return", 1), (what,), *[("return", number) for number in range(10)]])
+    answers = asked(pool, [("return", 1), (what,), *[("return", number) for number in range(10)]])
     assert [answer.ended for answer in answers] == ["value", "timeout", *["value"] * 10]
     assert answers[1].value == "no answer within 2 s"
     assert 2.0 <= answers[1].seconds < 60
@@ -39,32 +47,45 @@ def test_a_hung_job_costs_its_limit_and_no_other_job(pool, what):
 
 
 def test_a_job_that_raises_gives_its_traceback_and_the_child_lives_on(pool):
-    (before,) = pool.map([("pid",)])
+    before = pids(pool)
     for _ in range(3):
-        (answer,) = pool.map([("raise", "why")])
-        assert answer.ended == "failed"
-        assert answer.value.strip().endswith("ValueError: why")
-    assert pool.map([("pid",)])[0].value in {before.value} | {child.process.pid for child in pool.children}
+        (answer,) = asked(pool, [("raise", "why")])
+        assert answer.ended == "error"
+        assert answer.value == "ValueError('why')"
+        assert answer.traceback.strip().endswith("ValueError: why")
+    assert pids(pool) == before
 
 
-def test_a_child_that_dies_is_replaced(pool):
-    answers = pool.map([("exit", 3), ("return", 1)])
-    assert [answer.ended for answer in answers] == ["died", "value"]
-    assert answers[0].value == "the child process ended with 3"
+def pids(pool):
+    """Process ids of both workers: each sleeps long enough for the other to take the next request."""
+    return {answer.value for answer in asked(pool, [("slow_pid",)] * 4)}
+
+
+@pytest.mark.parametrize(("death", "code"), [(("exit", 3), 3), (("kill",), -9)])
+def test_a_child_that_dies_is_replaced(pool, death, code):
+    answers = asked(pool, [death, ("return", 1)])
+    assert [answer.ended for answer in answers] == ["error", "value"]
+    assert answers[0].value == f"the child process ended with {code}"
+
+
+def test_an_exit_is_an_error(pool):
+    answers = asked(pool, [("sys.exit",), ("return", 1)])
+    assert [answer.ended for answer in answers] == ["error", "value"]
+    assert "SystemExit" in answers[0].value
 
 
 def test_printing_does_not_disturb_the_answers(pool):
-    assert pool.map([("print", "noise")])[0].value == "noise"
+    assert asked(pool, [("print", "noise")])[0].value == "noise"
 
 
 def test_children_are_no_ranks_and_have_no_gpu(pool, monkeypatch):
     monkeypatch.setenv("RANK", "1")
     monkeypatch.setenv("MASTER_PORT", "1234")
-    fresh = Pool(Does(), workers=1, limit=5.0)
+    fresh = Pool(do, 5.0, workers=1)
     values = [
         answer.value
-        for answer in fresh.map(
-            [("variable", name) for name in ("RANK", "MASTER_PORT", "CUDA_VISIBLE_DEVICES")]
+        for answer in asked(
+            fresh, [("variable", name) for name in ("RANK", "MASTER_PORT", "CUDA_VISIBLE_DEVICES")]
         )
     ]
     fresh.close()
@@ -73,37 +94,69 @@ def test_children_are_no_ranks_and_have_no_gpu(pool, monkeypatch):
 
 def test_texts_that_are_no_utf8_arrive(pool):
     text = "\ud800\x00🐕" * 1000
-    assert pool.map([("return", text)])[0].value == text
+    assert asked(pool, [("return", text)])[0].value == text
 
 
-def test_after_too_many_failures_the_rest_is_skipped(pool):
-    answers = pool.map([("raise", "x")] * 20, give_up_after=3)
-    ended = [answer.ended for answer in answers]
-    assert ended[0] == "failed"
-    assert ended.count("skipped") >= 10
+def test_after_some_kills_the_rest_of_a_batch_is_skipped():
+    pool = Pool(do, 0.5, workers=1, kills=2)
+    started = time.monotonic()
+    answers = asked(pool, [("raise", "x"), *[("hang",)] * 18, ("return", 1)])
+    assert [answer.ended for answer in answers] == ["error", "timeout", "timeout", *["skipped"] * 17]
+    assert answers[-1].value == "not asked, since 2 others of its batch were killed"
+    assert time.monotonic() - started < 60
+    assert asked(pool, [("return", 1)])[0].value == 1, "the next batch is asked"
+    pool.close()
+
+
+def test_a_killed_worker_is_replaced_in_a_moment():
+    """It is forked from a process that has imported everything."""
+    pool = Pool(do, 0.3, workers=1)
+    assert asked(pool, [("return", 1)])[0].value == 1
+    started = time.monotonic()
+    answers = asked(pool, [("regex",), ("return", 1)] * 5)
+    assert [answer.ended for answer in answers] == ["timeout", "value"] * 5
+    assert time.monotonic() - started < 15, "an import of the reward each time takes longer"
+    pool.close()
+
+
+def test_beside_a_loaded_torch_with_threads():
+    import torch
+
+    torch.set_num_threads(2)
+    (torch.rand(500, 500) @ torch.rand(500, 500)).sum().item()
+    pool = Pool(do, 1.0, workers=2)
+    answers = asked(pool, [("regex",), ("modules", "torch"), ("return", 1)])
+    assert [answer.ended for answer in answers] == ["timeout", "value", "value"]
+    assert answers[1].value is False
+    pool.close()
 
 
 def test_after_an_interruption_no_old_answer_is_taken_for_a_new_one(pool):
+    def interrupt():
+        time.sleep(0.5)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    threading.Thread(target=interrupt).start()
     with pytest.raises(KeyboardInterrupt):
-        pool.map([("hang",), ("interrupt",)])
-    assert [answer.value for answer in pool.map([("return", "a"), ("return", "b")])] == ["a", "b"]
+        asked(pool, [("hang",)])
+    assert [answer.value for answer in asked(pool, [("return", "a"), ("return", "b")])] == ["a", "b"]
 
 
 def test_a_job_that_cannot_be_loaded_is_an_error_with_its_reason():
     with pytest.raises(RewardError, match="ImportError: no such thing"):
-        Pool(CannotLoad(), workers=1, limit=1.0).map([()])
+        asked(Pool(CannotLoad(), 1.0, workers=1), [()])
 
 
 def test_a_request_that_cannot_be_pickled_is_an_error(pool):
     with pytest.raises(RewardError, match="cannot be sent"):
-        pool.map([("return", lambda: None)])
+        asked(pool, [("return", lambda: None)])
 
 
 def test_it_works_from_many_threads(pool):
     found = {}
 
     def work(number):
-        found[number] = [answer.value for answer in pool.map([("return", number)] * 5)]
+        found[number] = [answer.value for answer in asked(pool, [("return", number)] * 5)]
 
     threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
     for thread in threads:
@@ -114,24 +167,26 @@ def test_it_works_from_many_threads(pool):
 
 
 def _in_a_process(pool, pipe):
-    pipe.send([answer.value for answer in pool.map([("return", 1), ("pid",)])])
+    pipe.send([answer.value for answer in asked(pool, [("return", 1), ("pid",)])])
+    pool.close()
 
 
 def test_a_forked_process_starts_its_own_children(pool):
     ours, theirs = multiprocessing.get_context("fork").Pipe()
+    before = pids(pool)
     process = multiprocessing.get_context("fork").Process(target=_in_a_process, args=(pool, theirs))
     process.start()
     assert ours.poll(60)
     value, pid = ours.recv()
     process.join(30)
     assert value == 1
-    assert pid not in {child.process.pid for child in pool.children}
-    assert pool.map([("return", 2)])[0].value == 2
+    assert pid not in before
+    assert asked(pool, [("return", 2)])[0].value == 2
 
 
 def _spawned(pipe):
-    pool = Pool(Does(), workers=1, limit=5.0)
-    pipe.send(pool.map([("return", 1)])[0].value)
+    pool = Pool(do, 5.0, workers=1)
+    pipe.send(asked(pool, [("return", 1)])[0].value)
     pool.close()
 
 
@@ -145,15 +200,17 @@ def test_it_works_in_a_spawned_daemon():
     process.join(30)
 
 
-def test_no_child_outlives_its_parent():
+@pytest.mark.parametrize("busy_with", ["hang", "regex"])
+def test_no_child_outlives_its_parent(busy_with):
     import subprocess
     import sys
 
     script = (
-        "import os, sys; sys.path.insert(0, 'tests'); from rewards.jobs import Does;"
+        "import os, sys, threading, time; sys.path.insert(0, 'tests'); from rewards.jobs import do;"
         "from swift_grpo_ext.rewards.runtime.pool import Pool;"
-        "pool = Pool(Does(), 1, 5.0); print(pool.map([('pid',)])[0].value, flush=True);"
-        "pool.children[0].pipe.send_bytes(__import__('pickle').dumps(('hang',))); os._exit(0)"
+        "pool = Pool(do, 500.0, workers=1); print(*[a.value for _, a in pool.answers([('pid',)])], flush=True);"
+        f"threading.Thread(target=lambda: list(pool.answers([('{busy_with}',)])), daemon=True).start();"
+        "time.sleep(0.5); os._exit(0)"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
     child = int(done.stdout)

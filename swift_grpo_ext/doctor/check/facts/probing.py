@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import inspect
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from types import SimpleNamespace
@@ -25,40 +27,49 @@ class ProbeJob:
     plugins: tuple[str, ...]
     catalogue: bool
 
-    def load(self) -> Callable[..., object]:
+    def warm_up(self) -> None:
         """Import the host's rewards; plugins are imported at the first request, which has a limit."""
-        from swift_grpo_ext.rewards.offline.scoring import called
-        from swift_grpo_ext.rewards.registration import function_named, register_orms
-        from swift_grpo_ext.rewards.runtime.batch import Batch, outcomes_of
+        from swift_grpo_ext.rewards.registration import register_orms
 
         if self.catalogue:
             register_orms()
 
-        def run(
-            name: str, arguments: dict[str, object], completions: list[str], columns: dict[str, list[object]]
-        ) -> list[float | None]:
-            function = function_named(name, self.plugins, args=SimpleNamespace(**arguments))
-            if not completions:
-                return []
-            state = SimpleNamespace(global_step=0, max_steps=1, epoch=0.0, log_history=[])
-            output = called(function, Batch(completions, columns, {"trainer_state": state}))
-            outcomes = outcomes_of(output, len(completions), name)
-            for outcome in outcomes:
-                if outcome.reason:
-                    raise RewardError(f"it returns what is {outcome.reason}", fix="return None for no score")
-            return [outcome.score for outcome in outcomes]
+    def __call__(
+        self,
+        name: str,
+        arguments: dict[str, object],
+        completions: list[str],
+        columns: dict[str, list[object]],
+    ) -> list[float | None]:
+        """The scores of some completions.
 
-        return run
+        Raises:
+            RewardError: The reward returns what is no finite number.
+        """
+        from swift_grpo_ext.rewards.registration import function_named
+        from swift_grpo_ext.rewards.runtime.batch import outcomes_of
+
+        function = function_named(name, self.plugins, args=SimpleNamespace(**arguments))
+        if not completions:
+            return []
+        state = SimpleNamespace(global_step=0, max_steps=1, epoch=0.0, log_history=[])
+        output = function(completions, **columns, trainer_state=state)
+        output = asyncio.run(output) if inspect.iscoroutine(output) else output
+        outcomes = outcomes_of(output, len(completions), name)
+        for outcome in outcomes:
+            if outcome.score is None and outcome.reason:
+                raise RewardError(f"it returns what is {outcome.reason}", fix="return None for no score")
+        return [outcome.score for outcome in outcomes]
 
 
 @lru_cache(maxsize=4)
 def _pool(job: ProbeJob) -> Pool:
-    return Pool(job, workers=1, limit=LIMIT)
+    return Pool(job, LIMIT, workers=1)
 
 
 def ask(job: ProbeJob, name: str, arguments: dict[str, object], chosen: Sequence[Probe]) -> Answer:
     """Score completions with one reward function."""
-    (answer,) = _pool(job).map([(name, arguments, *_as_batch(chosen))])
+    ((_, answer),) = _pool(job).answers([(name, arguments, *_as_batch(chosen))])
     return answer
 
 

@@ -14,9 +14,9 @@ from swift_grpo_ext.doctor.check.host import table as host_table
 from swift_grpo_ext.errors import SettingsError, SwiftGrpoExtError
 from swift_grpo_ext.rewards import catalogue
 from swift_grpo_ext.rewards.contract import Reward
-from swift_grpo_ext.rewards.offline.scoring import Scored, gold_samples, score, with_image_sizes
+from swift_grpo_ext.rewards.offline.scoring import Scores, gold_samples, score, with_image_sizes
+from swift_grpo_ext.rewards.runtime.of_catalogue import OfCatalogue
 from swift_grpo_ext.rewards.runtime.rules import SETTING, load_table
-from swift_grpo_ext.rewards.runtime.runner import Runner
 
 if TYPE_CHECKING:
     from swift_grpo_ext.doctor.check.facts.run import Run
@@ -32,12 +32,12 @@ class OwnTrial:
     samples: tuple[Sample, ...] = ()  # rows of its tasks
     tasks: tuple[str, ...] = ()  # its tasks in the reward table
     refusal: SettingsError | None = None  # why the reward table cannot be read
-    gold: Scored | None = None  # as `score --gold` has it; None where there is no gold, or no time for it
+    gold: Scores | None = None  # as `score --gold` has it; None where there is no gold, or no time for it
 
     @property
     def prefers_gold(self) -> bool:
         """It gives the gold answers its maximum."""
-        return self.gold is not None and bool(self.gold.scores) and not self.gold.wanting(gold=True)
+        return self.gold is not None and bool(self.gold.numbers) and not self.gold.wanting(gold=True)
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,11 @@ class Trial:
     @property
     def lacks_column(self) -> bool:
         """It was called without a column that it needs."""
-        return self.ended == "failed" and "missing" in self.last_line and "argument" in self.last_line
+        return (
+            self.ended in ("error", "refused")
+            and "missing" in self.last_line
+            and "argument" in self.last_line
+        )
 
     @property
     def is_constant(self) -> bool:
@@ -155,7 +159,7 @@ def _own_trial(run: Run, name: str, samples: list[Sample]) -> OwnTrial:
     path = run.find(text) if text and not text.startswith("{") else None
     try:
         table = load_table(str(path or text))
-        Runner(reward, table=table, given=given)
+        OfCatalogue(reward, table=table, given=given)
     except SettingsError as error:
         return OwnTrial(reward, refusal=error)
     tasks = table.rule(base).tasks
@@ -173,7 +177,7 @@ def _trial(run: Run, job: probing.ProbeJob, name: str, samples: list[Sample]) ->
     for chosen in (probes[:1], probes):
         answer = probing.ask(job, name, _arguments(run), chosen)
         if answer.ended != "value":
-            return Trial(name, answer.ended, str(answer.value), chosen)
+            return Trial(name, answer.ended, answer.traceback or str(answer.value), chosen)
     return Trial(name, answer.ended, "", probes, answer.value)
 
 

@@ -1,3 +1,5 @@
+import json
+import re
 import time
 from types import SimpleNamespace
 
@@ -5,8 +7,10 @@ import pytest
 
 from swift_grpo_ext.errors import RewardError
 from swift_grpo_ext.rewards.runtime import ledger as ledger_module
-from swift_grpo_ext.rewards.runtime.guard import AsyncGuard, Guard, Limited, PluginGuard, limited
+from swift_grpo_ext.rewards.runtime import scored as scored_module
 from swift_grpo_ext.rewards.runtime.ledger import ledger
+from swift_grpo_ext.rewards.runtime.rules import RewardRule
+from swift_grpo_ext.rewards.runtime.scored import AwaitedScored, Limited, Scored, ScoredPlugin, limited
 from tests.rewards import jobs
 
 
@@ -20,9 +24,14 @@ def test_wrapping_is_one_line(tmp_path):
     assert time.monotonic() - started < 30
     report = ledger("Hangs").drain()
     assert (report.completions, report.failures, report.timeouts) == (5, 3, 1)
-    assert report.first.what == "no answer within 2 s"
-    assert report.first.row == "completion 1 of the batch"
-    assert len((tmp_path / "reward_failures.rank0.jsonl").read_text().splitlines()) == 3
+    written = (tmp_path / "reward_failures.rank0.jsonl").read_text().splitlines()
+    failures = {line["completion"]: line["failure"]["what"] for line in map(json.loads, written)}
+    assert failures == {
+        "hang": "no answer within 2 s",
+        "raise": "ValueError(3)",
+        "exit": "the child process ended with 3",
+    }
+    assert reward.outcomes[1].reason == "no answer within 2 s"
     reward.pool.close()
 
 
@@ -50,9 +59,12 @@ def test_functions_columns_and_the_trainers_state():
 
 
 def test_a_surplus_score_does_not_go_to_the_next_completion():
+    ledger("uneven").drain()
     reward = limited(jobs.uneven, seconds=5.0)
-    with pytest.raises(RewardError, match="'uneven' returned 2 scores for 1 completions"):
-        reward(["two", "none", "x"])
+    assert reward(["two", "none", "x"]) == [None, None, 0.5]
+    report = ledger("uneven").drain()
+    assert report.first.kind == "refused"
+    assert re.match("reward 'uneven' returned (2|0) scores for 1 completions", report.first.what)
     reward.pool.close()
 
 
@@ -67,7 +79,7 @@ def test_what_cannot_be_sent_to_a_child_is_refused():
 
     for reward in (Local(), lambda completions, **columns: [1.0]):
         with pytest.raises(RewardError, match="cannot be sent to a child process"):
-            Limited(reward, 1.0, "local")
+            Limited(reward, "local", limit=1.0)
 
 
 def test_a_guarded_reward_always_returns_one_score_per_completion():
@@ -80,7 +92,7 @@ def test_a_guarded_reward_always_returns_one_score_per_completion():
         (lambda completions, **columns: [1, None, float("inf")], 0, None),
     ):
         ledger("f").drain()
-        scores = Guard(function, "f")(["a", "b", "c"], solution=[1, 2, 3])
+        scores = Scored(function, "f")(["a", "b", "c"], solution=[1, 2, 3])
         report = ledger("f").drain()
         assert len(scores) == 3
         assert report.failures == failures
@@ -92,8 +104,8 @@ def test_infinite_scores_are_not_scored_counted_and_told(capsys, monkeypatch):
     monkeypatch.setattr(ledger_module, "_printed", set())
     ledger("endless").drain()
     for function, guard in (
-        (lambda completions, **columns: [float("inf"), -float("inf"), 10**400], Guard),
-        (lambda inputs, **columns: [1.0, float("inf"), float("nan")], PluginGuard),
+        (lambda completions, **columns: [float("inf"), -float("inf"), 10**400], Scored),
+        (lambda inputs, **columns: [1.0, float("inf"), float("nan")], ScoredPlugin),
     ):
         scores = guard(function, "endless")(["a", "b", "c"])
     assert scores == [1.0, None, None]
@@ -114,7 +126,7 @@ def test_an_async_reward_has_a_limit_too():
     for function in (slow, blocks):
         ledger("slow").drain()
         started = time.monotonic()
-        assert asyncio.run(AsyncGuard(function, "slow", seconds=0.2)(["a"])) == [None]
+        assert asyncio.run(AwaitedScored(function, "slow", limit=0.2)(["a"])) == [None]
         assert time.monotonic() - started < 50
         report = ledger("slow").drain()
         assert report.first.what == "TimeoutError('no scores within 0.2 s')"
@@ -128,7 +140,7 @@ def test_an_async_reward_with_a_limit_gives_its_scores_and_its_errors():
         await asyncio.sleep(0)
         return [float(len(text) // len(text)) for text in completions]
 
-    limited = AsyncGuard(lengths, "lengths", seconds=5.0)
+    limited = AwaitedScored(lengths, "lengths", limit=5.0)
     assert asyncio.run(limited(["a", "bb"])) == [1.0, 1.0]
     assert asyncio.run(limited([""])) == [None]
     assert "ZeroDivisionError" in ledger("lengths").drain().first.what
@@ -140,7 +152,7 @@ def test_the_first_failure_is_printed_when_it_happens_and_the_next_are_counted(c
     def broken(completions, **columns):
         raise KeyError("boxes\nof the row")
 
-    guard = Guard(broken, "broken", output_dir=str(tmp_path))
+    guard = Scored(broken, "broken", output_dir=str(tmp_path))
     ledger("broken").drain()
     for _ in range(3):
         guard(["a", "b"], images=[["cat.png"], ["dog.png"]])
@@ -149,3 +161,50 @@ def test_the_first_failure_is_printed_when_it_happens_and_the_next_are_counted(c
     assert "the first is completion 0 of the batch, image 'cat.png'" in line
     assert line.endswith(f"{tmp_path}/reward_failures.rank0.jsonl replays it; further failures are counted")
     assert ledger("broken").drain().failures == 6
+
+
+def test_the_first_kill_is_told_at_once_and_after_three_the_batch_is_not_asked(capfd, monkeypatch):
+    monkeypatch.setattr(ledger_module, "_printed", set())
+    reward = limited(jobs.Hangs, seconds=1.0)()
+    reward(["warm"])
+    ledger("Hangs").drain()
+    told = []
+    monkeypatch.setattr(scored_module, "announce", lambda failure: told.append(time.monotonic()))
+    started = time.monotonic()
+    scores = reward(["abc", *["hang"] * 20, "de"])
+    assert scores[0] == 3.0
+    assert set(scores[1:-1]) == {None}
+    assert time.monotonic() - started < 15, "20 times the limit"
+    assert told[0] - started < 4, "when the first is killed"
+    report = ledger("Hangs").drain()
+    assert 3 <= report.timeouts < 3 + reward.pool._job.workers
+    assert report.failures == report.timeouts, "who was not asked did not fail"
+    assert "not asked, since" in reward.outcomes[-2].reason
+    reward.pool.close()
+
+
+def test_every_score_has_its_outcome():
+    scored = Scored(lambda completions, **columns: [1, 0, None, float("nan")], "own")
+    scored(list("abcd"))
+    assert [(outcome.score, outcome.reason) for outcome in scored.outcomes] == [
+        (1.0, ""),
+        (0.0, ""),
+        (None, ""),
+        (None, "not a number"),
+    ]
+    assert scored.not_finite == (3,)
+
+
+def test_a_rule_of_the_table_routes_rows_and_names_the_gold_of_own_rewards():
+    rule = RewardRule(tasks=["chart"], gold="height")
+    seen = []
+
+    def own(completions, solution, **columns):
+        seen.append((completions, solution))
+        return [1.0] * len(completions)
+
+    scored = Scored(own, "own", rule=rule)
+    assert scored(["a", "b", "c"], task=["chart", "box", "chart"], height=[1, 2, 3]) == [1.0, None, 1.0]
+    assert seen == [(["a", "c"], [1, 3])]
+    assert scored(["a"], task=["box"], height=[1]) == [None]
+    assert len(seen) == 1

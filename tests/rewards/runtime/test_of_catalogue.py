@@ -1,6 +1,5 @@
 import asyncio
 import json
-import math
 import threading
 from types import SimpleNamespace
 
@@ -9,62 +8,69 @@ import pytest
 from swift_grpo_ext.errors import SettingsError
 from swift_grpo_ext.rewards.catalogue import get_reward
 from swift_grpo_ext.rewards.runtime import ledger as ledger_module
-from swift_grpo_ext.rewards.runtime import runner as runner_module
-from swift_grpo_ext.rewards.runtime.batch import Batch
 from swift_grpo_ext.rewards.runtime.ledger import ledger
-from swift_grpo_ext.rewards.runtime.pool import Pool
+from swift_grpo_ext.rewards.runtime.of_catalogue import OfCatalogue
 from swift_grpo_ext.rewards.runtime.rules import RewardTable
-from swift_grpo_ext.rewards.runtime.runner import Runner, catalogue_pool
-from swift_grpo_ext.rewards.runtime.worker import CatalogueJob
 from tests.rewards.jobs import a_reward, broken, outside
 
 TOWER = "<answer>$9^{9^{9^{9}}}$</answer>"
 
 
 @pytest.fixture(scope="module")
-def short_limit():
-    pool = Pool(CatalogueJob(("ext_math", "ext_table")), workers=2, limit=4.0)
-    yield pool
-    pool.close()
+def pools():
+    """Pools of rewards, which tests share."""
+    made = {}
+    yield made
+    for pool in made.values():
+        pool.close()
 
 
-def run(name, completions, table=None, arguments=None, **columns):
-    rules = RewardTable.model_validate(table or {})
-    reward = get_reward(name) if isinstance(name, str) else name
-    ledger(reward.name).drain()
-    return Runner(reward, arguments, rules)(Batch.of(completions, columns)), ledger(reward.name).drain()
+@pytest.fixture
+def score(pools):
+    """Scores and report of a reward, in processes with a short limit where it needs such."""
+
+    def run(name, completions, table=None, arguments=None, **columns):
+        rules = RewardTable.model_validate(table or {})
+        reward = get_reward(name) if isinstance(name, str) else name
+        ledger(reward.name).drain()
+        scored = OfCatalogue(reward, arguments, rules)
+        if scored.limit:
+            scored.limit = 4.0
+            key = (reward.name, str(scored.parameters))
+            scored.pool = pools.setdefault(key, scored.pool)
+        return scored(completions, **columns), ledger(reward.name).drain()
+
+    return run
 
 
-def test_a_tower_of_powers_is_wrong(short_limit, monkeypatch, tmp_path):
-    monkeypatch.setattr(runner_module, "catalogue_pool", lambda: short_limit)
+def test_a_tower_of_powers_is_wrong(tmp_path, score):
     arguments = SimpleNamespace(output_dir=str(tmp_path))
     completions = ["<answer>$2$</answer>", TOWER, "<answer>$9**9**9$</answer>", "<answer>$3$</answer>"]
-    scores, report = run("ext_math", completions, arguments=arguments, solution=["2"] * 4)
+    scores, report = score("ext_math", completions, arguments=arguments, solution=["2"] * 4)
     assert scores == [1.0, 0.0, 0.0, 0.0]
     assert report.failures == 0
     assert report.completions == 4
     assert max(report.seconds) < 60, "the tower alone takes for ever"
 
 
-def test_process_rewards_give_the_same_scores_as_in_place(short_limit, monkeypatch):
-    monkeypatch.setattr(runner_module, "catalogue_pool", lambda: short_limit)
+def test_process_rewards_give_the_same_scores_as_in_place(score):
     table = "| a | b |\n|--|--|\n| 1 | 2 |"
     completions = [table, "| a | b |", "", "nothing"]
-    scores, _ = run("ext_table", completions, solution=[table] * 3 + [None])
+    scores, _ = score("ext_table", completions, solution=[table] * 3 + [None])
     reward = get_reward("ext_table")
     assert scores == [
         reward(text, {"solution": gold}) for text, gold in zip(completions, [table] * 3 + [None], strict=True)
     ]
 
 
-def test_the_catalogues_pool_starts_nothing_before_it_is_needed():
-    assert catalogue_pool().children == []
+def test_processes_start_when_they_are_needed():
+    assert not OfCatalogue(get_reward("ext_math"), table=RewardTable()).pool.started
 
 
-def test_rows_that_cannot_be_scored_are_counted_and_the_first_is_named(capsys, monkeypatch):
+def test_rows_that_cannot_be_scored_are_counted_and_the_first_is_named(capsys, monkeypatch, score):
     monkeypatch.setattr(ledger_module, "_printed", set())
     messages = [[{"role": "user", "content": "How many?"}]] * 3
-    scores, report = run(
+    scores, report = score(
         "ext_count", ["3", "3", "3"], solution=[3, None, None], messages=messages, images=[["a.png"]] * 3
     )
     assert scores == [1.0, None, None]
@@ -75,10 +81,10 @@ def test_rows_that_cannot_be_scored_are_counted_and_the_first_is_named(capsys, m
     assert "completion 1 of the batch, image 'a.png', question 'How many?'" in lines[0]
 
 
-def test_a_column_that_is_a_parameter_by_chance_is_told_once(capsys, monkeypatch):
+def test_a_column_that_is_a_parameter_by_chance_is_told_once(capsys, monkeypatch, score):
     monkeypatch.setattr(ledger_module, "_printed", set())
     for name in ("ext_iou", "ext_giou"):
-        scores, report = run(name, ["[0, 0, 9, 9]"] * 3, solution=[[0, 0, 9, 9]] * 3, frame=[17, 18, 19])
+        scores, report = score(name, ["[0, 0, 9, 9]"] * 3, solution=[[0, 0, 9, 9]] * 3, frame=[17, 18, 19])
         assert scores == [None] * 3
         assert sum(report.unscored.values()) == 3
     (line,) = capsys.readouterr().err.splitlines()
@@ -90,21 +96,23 @@ def test_what_columns_mean_is_said_before_any_row_is_scored(capsys, monkeypatch)
     monkeypatch.setattr(ledger_module, "_printed", set())
     columns = {"frame": [None, "12.png"], "bbox": [[0, 0, 9, 9], None], "answer": ["a cat", "a dog"]}
     for name in ("ext_iou", "ext_giou"):
-        Runner(get_reward(name), table=RewardTable()).note_columns(columns)
+        OfCatalogue(get_reward(name), table=RewardTable()).note_columns(columns)
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == 3, "the column that is a parameter once, the gold for each reward"
     assert "column 'frame' is a parameter of rewards" in lines[0]
     assert "'ext_iou' reads its gold from column 'bbox', not 'answer'" in lines[1]
     fitting = {"solution": ["B"], "answer": ["B"], "frame": ["norm1"]}
-    Runner(get_reward("ext_iou"), table=RewardTable()).note_columns(fitting)
+    OfCatalogue(get_reward("ext_iou"), table=RewardTable()).note_columns(fitting)
     table = RewardTable.model_validate({"rewards": {"ext_ocr": {"gold": "text"}}})
-    Runner(get_reward("ext_ocr"), table=table).note_columns({"text": ["a"], "answer": ["b"]})
+    OfCatalogue(get_reward("ext_ocr"), table=table).note_columns({"text": ["a"], "answer": ["b"]})
     assert capsys.readouterr().err == ""
 
 
 @pytest.mark.parametrize(("function", "what"), [(outside, "outside 0..1"), (broken, "KeyError")])
-def test_a_reward_at_fault_is_a_failure_with_its_traceback(function, what, tmp_path):
-    scores, report = run(a_reward(function), ["x", "y"], arguments=SimpleNamespace(output_dir=str(tmp_path)))
+def test_a_reward_at_fault_is_a_failure_with_its_traceback(function, what, tmp_path, score):
+    scores, report = score(
+        a_reward(function), ["x", "y"], arguments=SimpleNamespace(output_dir=str(tmp_path))
+    )
     assert scores == [None, None]
     assert report.failures == 2
     assert what in report.first.what
@@ -116,41 +124,35 @@ def test_a_reward_at_fault_is_a_failure_with_its_traceback(function, what, tmp_p
     assert written[0]["reward"] == "ext_test"
 
 
-def test_parameters_come_from_row_table_host_and_defaults_in_this_order():
+def test_parameters_come_from_row_table_host_and_defaults_in_this_order(score):
     arguments = SimpleNamespace(
         soft_max_length=None, max_completion_length=100, soft_cache_length=50, output_dir=None
     )
     tokens = {"response_token_ids": [[1] * 75] * 2}
-    assert run("ext_overlong", ["", ""], arguments=arguments, **tokens)[0] == [-0.5, -0.5]
+    assert score("ext_overlong", ["", ""], arguments=arguments, **tokens)[0] == [-0.5, -0.5]
     table = {"rewards": {"ext_overlong": {"parameters": {"max_tokens": 80, "cache_tokens": 10}}}}
-    assert run("ext_overlong", ["", ""], table, arguments, **tokens)[0] == [-0.5, -0.5]
-    assert run("ext_overlong", ["", ""], table, arguments, **tokens, max_tokens=[None, 1000])[0] == [
+    assert score("ext_overlong", ["", ""], table, arguments, **tokens)[0] == [-0.5, -0.5]
+    assert score("ext_overlong", ["", ""], table, arguments, **tokens, max_tokens=[None, 1000])[0] == [
         -0.5,
         0.0,
     ]
 
 
-def test_routing_gold_gate_and_inputs():
-    table = {
-        "rewards": {
-            "ext_choice": {"tasks": ["choice", "quiz"], "gold": "letter", "gate": "ext_format"},
-            "ext_cosine": {"inputs": {"accuracy": "ext_choice"}, "parameters": {"max_tokens": 10}},
-        }
-    }
+def test_routing_and_gold(score):
+    table = {"rewards": {"ext_choice": {"tasks": ["choice", "quiz"], "gold": "letter"}}}
     good = "<think>x</think><answer>B</answer>"
     columns = {"task": ["choice", "quiz", "ocr", None], "letter": ["B"] * 4, "solution": ["A"] * 4}
-    assert run("ext_choice", [good, "B", good, good], table, **columns)[0] == [1.0, 0.0, None, None]
-    tokens = {"response_token_ids": [[1] * 10] * 4}
-    assert run("ext_cosine", [good, good, good, "B"], table, **columns, **tokens)[0] == [0.5, 0.5, None, None]
+    assert score("ext_choice", [good, "A", good, good], table, **columns)[0] == [1.0, 0.0, None, None]
 
 
-def test_a_closed_gate_gives_the_lowest_score_and_leaves_unscored_rows_unscored():
-    table = {"rewards": {"ext_giou": {"gate": "ext_format"}}}
-    scores, _ = run("ext_giou", ["[0, 0, 1, 1]"] * 2, table, solution=[[0, 0, 1, 1], None])
-    assert scores == [-1.0, None]
-    table = {"rewards": {"ext_iou": {"gate": "ext_giou", "gate_at": 0.5}}}
-    scores, _ = run("ext_iou", ["[0, 0, 1, 1]", "[0, 0, 1, 3]"], table, solution=[[0, 0, 1, 1]] * 2)
-    assert scores == [1.0, 0.0]
+def test_the_accuracy_of_a_cosine_is_another_rewards(score):
+    table = {"rewards": {"ext_cosine": {"parameters": {"max_tokens": 10, "accuracy_reward": "ext_choice"}}}}
+    columns = {"solution": ["B"] * 3, "response_token_ids": [[1] * 10] * 3, "accuracy": [None, None, 0.0]}
+    assert score("ext_cosine", ["<answer>B</answer>", "<answer>C</answer>", "B"], table, **columns)[0] == [
+        0.5,
+        0.0,
+        0.0,
+    ]
 
 
 @pytest.mark.parametrize(
@@ -158,35 +160,20 @@ def test_a_closed_gate_gives_the_lowest_score_and_leaves_unscored_rows_unscored(
     [
         ({"rewards": {"ext_iou": {"parameters": {"frame": "pixels"}}}}, "Input should be 'pixel_resized'"),
         ({"rewards": {"ext_iou": {"parameters": {"frames": "norm1"}}}}, "unknown parameter"),
-        ({"rewards": {"ext_iou": {"gate": "ext_judge"}}}, "no synchronous ext_ reward"),
         (
             {"rewards": {"ext_iou": {"gates": "ext_format"}}},
             "Extra inputs are not permitted at rewards.ext_iou.gates",
         ),
         ({"rewards": {"mine": {"parameters": {"a": 1}}}}, "not of the catalogue"),
-        (
-            {"rewards": {"ext_iuo": {"gate": "ext_format"}}},
-            "unknown reward 'ext_iuo', did you mean 'ext_iou'",
-        ),
-        ({"rewards": {"*": {"gate": "ext_format"}}}, r"\* gives parameters only, not gate"),
+        ({"rewards": {"ext_iuo": {"tasks": "a"}}}, "unknown reward 'ext_iuo', did you mean 'ext_iou'"),
+        ({"rewards": {"*": {"tasks": "a"}}}, r"\* gives parameters only, not tasks"),
         ({"rewards": {"*": {"parameters": {"fram": "norm1"}}}}, "no reward has the parameter 'fram'"),
-        ({"rewards": {"ext_iou": {"gate": "ext_iou"}}}, "ext_iou needs the score of ext_iou: a circle"),
+        ({"rewards": {"ext_iou": {"gate": "ext_format"}}}, "'gate' is gone .* give ext_format"),
+        ({"rewards": {"ext_iou": {"weight": [[0, 1.0]]}}}, "'weight' is gone .* --reward_weights"),
         (
-            {"rewards": {"ext_iou": {"gate": "ext_giou"}, "ext_giou": {"gate": "ext_iou"}}},
-            "ext_iou needs the score of ext_giou needs the score of ext_iou: a circle",
+            {"rewards": {"ext_cosine": {"inputs": {"accuracy": "ext_choice"}}}},
+            "'inputs' is gone .* .accuracy_reward",
         ),
-        (
-            {"rewards": {"ext_math": {"gate": "ext_cosine"}}},
-            "ext_cosine needs the score of ext_math: a circle",
-        ),
-        (
-            {"rewards": {"ext_cosine": {"inputs": {"acuracy": "ext_choice"}}}},
-            "does not read the column 'acuracy'",
-        ),
-        ({"rewards": {"ext_iou": {"gate_at": 0.5}}}, "gate_at, but no gate"),
-        ({"rewards": {"ext_iou": {"gate": "ext_format", "gate_at": 5}}}, "ext_format scores 1 at most"),
-        ({"rewards": {"ext_iou": {"weight": math.nan}}}, "finite number"),
-        ({"rewards": {"ext_iou": {"weight": [[0, math.inf]]}}}, "number at rewards.ext_iou.weight"),
     ],
 )
 def test_a_table_that_does_not_fit_is_refused(table, what):
@@ -196,31 +183,28 @@ def test_a_table_that_does_not_fit_is_refused(table, what):
         load_table(json.dumps(table))
 
 
-def test_the_gold_column_of_the_table_is_the_only_gold(capsys, monkeypatch):
+def test_the_gold_column_of_the_table_is_the_only_gold(capsys, monkeypatch, score):
     monkeypatch.setattr(ledger_module, "_printed", set())
     table = {"rewards": {"ext_wer": {"gold": "transcription"}}}
     columns = {"transcription": ["A", None], "text": ["B", "B"], "solution": ["B", "B"]}
-    assert run("ext_wer", ["A", "B"], table, **columns)[0] == [1.0, None]
-    assert run("ext_wer", ["B"], table, solution=["B"])[0] == [None]
+    assert score("ext_wer", ["A", "B"], table, **columns)[0] == [1.0, None]
+    assert score("ext_wer", ["B"], table, solution=["B"])[0] == [None]
     assert "no row has the column 'transcription' of the reward table" in capsys.readouterr().err
 
 
-def test_a_gate_reads_its_own_gold():
-    table = {"rewards": {"ext_ocr": {"gold": "transcription", "gate": "ext_choice"}}}
-    columns = {"transcription": ["A B", "A B"], "solution": ["B", "A"]}
-    scores, _ = run("ext_ocr", ["<answer>B</answer>"] * 2, table, **columns)
-    assert scores == pytest.approx([1 / 3, 0.0])
-
-
 @pytest.mark.parametrize("tasks", [[1], ["1"], "1"])
-def test_tasks_may_be_numbers(tasks):
+def test_tasks_may_be_numbers(tasks, score):
     table = {"rewards": {"ext_choice": {"tasks": tasks}}}
-    assert run("ext_choice", ["B"] * 3, table, solution=["B"] * 3, task=[1, 2, None])[0] == [1.0, None, None]
+    assert score("ext_choice", ["B"] * 3, table, solution=["B"] * 3, task=[1, 2, None])[0] == [
+        1.0,
+        None,
+        None,
+    ]
 
 
-def test_rows_without_the_task_column_are_told(capsys, monkeypatch):
+def test_rows_without_the_task_column_are_told(capsys, monkeypatch, score):
     monkeypatch.setattr(ledger_module, "_printed", set())
-    run("ext_choice", ["B"], {"rewards": {"ext_choice": {"tasks": ["a"]}}}, solution=["B"], kind=["a"])
+    score("ext_choice", ["B"], {"rewards": {"ext_choice": {"tasks": ["a"]}}}, solution=["B"], kind=["a"])
     assert "no row has the column 'task' of the reward table" in capsys.readouterr().err
 
 
@@ -228,12 +212,10 @@ def test_tables_come_from_text_or_file(tmp_path):
     from swift_grpo_ext.rewards.runtime.rules import load_table
 
     path = tmp_path / "table.json"
-    path.write_text(
-        '{"rewards": {"*": {"parameters": {"frame": "norm1000"}}, "ext_iou": {"weight": [[10, 1], [20, 0]]}}}'
-    )
+    path.write_text('{"rewards": {"*": {"parameters": {"frame": "norm1000"}}, "ext_iou": {"tasks": "box"}}}')
     rule = load_table(str(path)).rule("ext_iou")
     assert rule.parameters == {"frame": "norm1000"}
-    assert [rule.weight_at(step) for step in (0, 10, 15, 20, 99)] == [1, 1, 0.5, 0, 0]
+    assert rule.tasks == ("box",)
     assert load_table(str(path)).rule("ext_ocr").parameters == {}
     with pytest.raises(SettingsError, match="no such file"):
         load_table("missing.json")
@@ -243,7 +225,7 @@ def test_tables_come_from_text_or_file(tmp_path):
         load_table("[" * 10_000)
 
 
-def test_another_frame_is_diagnosed_not_guessed(capsys, monkeypatch):
+def test_another_frame_is_diagnosed_not_guessed(capsys, monkeypatch, score):
     monkeypatch.setattr(ledger_module, "_printed", set())
     sizes = [[{"original": [640, 480], "resized": [1288, 966]}]] * 4
     golds = [[64 * k, 48, 64 * k + 160, 240] for k in range(1, 5)]
@@ -251,23 +233,22 @@ def test_another_frame_is_diagnosed_not_guessed(capsys, monkeypatch):
         str([round(v * s) for v, s in zip(gold, [1000 / 640, 1000 / 480] * 2, strict=True)]) for gold in golds
     ]
     columns = {"solution": golds, "image_sizes": sizes, "gold_frame": ["pixel_original"] * 4}
-    scores, _ = run("ext_iou", answers, solution=golds, image_sizes=sizes)
+    scores, _ = score("ext_iou", answers, solution=golds, image_sizes=sizes)
     assert max(scores) < 0.5
     (line,) = capsys.readouterr().err.splitlines()
     assert "the answers look like norm1000 and the gold like pixel_original" in line
     right = {"rewards": {"ext_iou": {"parameters": {"frame": "norm1000", "gold_frame": "pixel_original"}}}}
-    assert min(run("ext_iou", answers, right, **columns)[0]) > 0.95
+    assert min(score("ext_iou", answers, right, **columns)[0]) > 0.95
     assert capsys.readouterr().err == ""
 
 
-def test_it_works_off_the_main_thread_and_inside_a_running_loop(short_limit, monkeypatch):
-    monkeypatch.setattr(runner_module, "catalogue_pool", lambda: short_limit)
+def test_it_works_off_the_main_thread_and_inside_a_running_loop(score):
     found = []
-    thread = threading.Thread(target=lambda: found.append(run("ext_math", ["$2$"], solution=["2"])[0]))
+    thread = threading.Thread(target=lambda: found.append(score("ext_math", ["$2$"], solution=["2"])[0]))
     thread.start()
     thread.join(60)
 
     async def inside():
-        return run("ext_math", ["$2$"], solution=["2"])[0]
+        return score("ext_math", ["$2$"], solution=["2"])[0]
 
     assert found == [[1.0]] == [asyncio.run(inside())]

@@ -1,0 +1,98 @@
+"""What all ranks make of their reports together: metrics, and whether the run goes on."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from swift_grpo_ext.errors import RewardError
+from swift_grpo_ext.rewards.runtime.ledger import Failure, Report
+
+WINDOW = 1000  # completions of a reward, on all ranks, over which failures are counted
+LEAST = 100  # completions of a reward before its share of failures says anything
+DEAD = 2  # batches of nothing but failures, from the start on, after which no score is to be expected
+
+
+def added(reports: Iterable[dict[str, Report]]) -> dict[str, Report]:
+    """The reports of all ranks, added up by reward."""
+    total: dict[str, Report] = {}
+    for report in reports:
+        for name, part in report.items():
+            total.setdefault(name, Report()).add(part)
+    return total
+
+
+@dataclass
+class _History:
+    """What became of a reward's last completions."""
+
+    batches: deque[tuple[int, int]] = field(default_factory=deque)  # asked and failed
+    first: Failure | None = None
+    scored: bool = False  # it has given a score
+
+    def add(self, report: Report) -> None:
+        self.first = self.first or report.first
+        self.scored = self.scored or report.scored > 0
+        if report.completions:
+            self.batches.append((report.completions, report.failures))
+        while len(self.batches) > 1 and self.asked - self.batches[0][0] >= WINDOW:
+            self.batches.popleft()
+
+    @property
+    def asked(self) -> int:
+        return sum(asked for asked, _ in self.batches)
+
+    @property
+    def failed(self) -> int:
+        return sum(failed for _, failed in self.batches)
+
+    def is_dead(self) -> bool:
+        """Its first batches failed altogether."""
+        return not self.scored and 0 < self.asked <= self.failed and len(self.batches) >= DEAD
+
+
+@dataclass
+class Budget:
+    """The failures that a run may have. Every rank keeps one, and all see the same reports."""
+
+    allowed: float  # share of a reward's last `WINDOW` completions
+    _histories: dict[str, _History] = field(default_factory=dict)
+
+    def check(self, total: dict[str, Report]) -> None:
+        """Take in all ranks' reports; raises on all alike if a contract is broken or the budget spent.
+
+        Raises:
+            RewardError: A reward broke its contract, more completions failed than are allowed, or all did.
+        """
+        for name, report in sorted(total.items()):
+            if report.first is not None and report.first.kind == "refused":
+                raise RewardError(report.first.what, where=f"{name}: {report.first.row}")
+            history = self._histories.setdefault(name, _History())
+            history.add(report)
+            asked, failed = history.asked, history.failed
+            spent = failed > self.allowed * asked and (asked >= LEAST or not self.allowed)
+            if history.first is not None and (spent or history.is_dead()):
+                details = f"\n{history.first.details}" if history.first.details else ""
+                raise RewardError(
+                    f"{history.first}; {failed} of the last {asked} completions failed, "
+                    f"{self.allowed:.0%} of them may",
+                    where="all ranks end here",
+                    fix="fix the reward (reward_failures.rank*.jsonl in the output folder replays it), or "
+                    f"raise SWIFT_GRPO_EXT_REWARD_FAILURES or _REWARD_TIMEOUT{details}",
+                )
+
+
+def metrics(total: dict[str, Report]) -> dict[str, float]:
+    """Figures for the log, by reward: seconds per completion, failures, timeouts, the share not read."""
+    figures: dict[str, float] = {}
+    for name, report in total.items():
+        if report.seconds:
+            figures[f"rewards/{name}/seconds_p50"] = report.percentile(0.5)
+            figures[f"rewards/{name}/seconds_p95"] = report.percentile(0.95)
+        figures[f"rewards/{name}/timeouts"] = float(report.timeouts)
+        figures[f"rewards/{name}/failures"] = float(report.failures)
+        figures |= {f"rewards/{name}/{kind}": float(amount) for kind, amount in report.counts.items()}
+        if report.completions:
+            figures[f"unread/{name}"] = report.unread / report.completions
+    return figures
