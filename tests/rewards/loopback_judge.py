@@ -43,6 +43,7 @@ class LoopbackJudge:
                 parts = [part.encode() for part in ([body] if isinstance(body, str) else body)]
                 try:
                     self.send_response(status)
+                    self.send_header("Content-Type", "application/json")
                     self.send_header("Content-Length", str(sum(map(len, parts))))
                     for name, value in dict(*headers).items():
                         self.send_header(name, value)

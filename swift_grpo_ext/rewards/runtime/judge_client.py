@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 from swift_grpo_ext.rewards.runtime.ledger import Report, ledger
 
 NAME = "ext_judge"
-MAX_REPLY_BYTES = 1_000_000
 MAX_KEPT = 20_000
 MAX_REPLIES = 4  # without a score; failed requests are repeated until the limit
 FIRST_PAUSE = 0.25
@@ -30,8 +29,6 @@ REPEATABLE = {408, 409, 425, 429, *range(500, 600)}
 Request: TypeAlias = dict[str, object]  # as JSON
 Images: TypeAlias = list[dict[str, object]]
 _kept: OrderedDict[str, asyncio.Task[int]] = OrderedDict()
-_Loop: TypeAlias = asyncio.AbstractEventLoop
-_gates: weakref.WeakKeyDictionary[_Loop, asyncio.Semaphore] = weakref.WeakKeyDictionary()
 
 SYSTEM = """You grade one answer to one question by a rubric.
 The question, the reference and the answer stand between lines that begin with "BEGIN {number}" and "END \
@@ -67,8 +64,9 @@ def parse_reply(reply: str, number: str) -> int | None:
     if not isinstance(verdict, dict) or verdict.get("number") != number:
         return None
     score = verdict.get("score")
-    valid = isinstance(score, (int, float)) and not isinstance(score, bool) and score in range(11)
-    return int(score) if valid else None  # type: ignore[arg-type]
+    if isinstance(score, bool) or not isinstance(score, (int, float)) or score not in range(11):
+        return None
+    return int(score)
 
 
 def image_part(image: "str | bytes | Mapping[str, Any] | Image.Image") -> dict[str, object]:
@@ -103,8 +101,38 @@ class Endpoint:
     concurrency: int
 
 
+class _Desk:
+    """The client of an endpoint in one event loop, and how many requests it has at a time."""
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        try:
+            from openai import AsyncOpenAI, DefaultAsyncHttpxClient, omit
+        except ImportError:
+            raise RewardError(
+                "ext_judge needs the openai client", fix="pip install 'swift-grpo-ext[judge]'"
+            ) from None
+        key = os.environ.get(endpoint.api_key_variable)
+        self.gate = asyncio.Semaphore(endpoint.concurrency)
+        self.headers: dict[str, Any] = {} if key else {"Authorization": omit}
+        self.client = AsyncOpenAI(
+            base_url=endpoint.url,
+            api_key=key or "none",
+            max_retries=0,  # an error is repeated with another number, below
+            timeout=endpoint.seconds,
+            http_client=DefaultAsyncHttpxClient(follow_redirects=False),
+        )
+
+
+_desks: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, dict[Endpoint, _Desk]]
+_desks = weakref.WeakKeyDictionary()
+
+
 async def ask(endpoint: Endpoint, request: Callable[[str], Request]) -> int:
-    """The judge's score, 0 to 10. Equal requests are made once, also while the first is still under way."""
+    """The judge's score, 0 to 10. Equal requests are made once, also while the first is still under way.
+
+    Raises:
+        RewardError: The judge gave no score within the limit, or the openai client is missing.
+    """
     question = json.dumps([endpoint.url, request("")])
     key = hashlib.sha256(question.encode()).hexdigest()
     task = _kept.get(key)
@@ -129,71 +157,61 @@ async def _limited(endpoint: Endpoint, request: Callable[[str], Request]) -> int
         RewardError: The judge gave no score within the limit.
     """
     last = ["no reply"]
-    gate = _gates.setdefault(asyncio.get_running_loop(), asyncio.Semaphore(endpoint.concurrency))
-    async with gate:
+    desks = _desks.setdefault(asyncio.get_running_loop(), {})
+    desk = desks.get(endpoint) or desks.setdefault(endpoint, _Desk(endpoint))
+    async with desk.gate:
         try:
-            return await asyncio.wait_for(_until_scored(endpoint, request, last), endpoint.seconds)
+            return await asyncio.wait_for(_until_scored(desk, request, last), endpoint.seconds)
         except asyncio.TimeoutError:
             ledger(NAME).add(Report(timeouts=1))
-            what = f"the judge gave no score within {endpoint.seconds:g} s: {last[0]}"
-            raise RewardError(what, where=endpoint.url) from None
+            problem = f"the judge gave no score within {endpoint.seconds:g} s: {last[0]}"
+            raise RewardError(problem, where=endpoint.url) from None
 
 
-async def _until_scored(endpoint: Endpoint, request: Callable[[str], Request], last: list[str]) -> int:
+async def _until_scored(desk: _Desk, request: Callable[[str], Request], last: list[str]) -> int:
     pause = FIRST_PAUSE
     replies = 0
     while True:
         number = secrets.token_hex(8)
-        status, reply = await _post(endpoint, request(number))
+        status, reply = await _asked(desk, request(number))
         score = parse_reply(reply, number) if status == 200 else None
         if score is not None:
             return score
-        last[0] = f"status {status}, {reply[:200]!r}"
-        if status != 200 and status not in REPEATABLE:
-            raise RewardError(f"the judge refuses the request: {last[0]}", where=endpoint.url)
+        last[0] = f"status {status}, {reply[:200]!r}" if status else reply[:200]
+        if status not in {0, 200} | REPEATABLE:
+            raise RewardError(f"the judge refuses the request: {last[0]}", where=str(desk.client.base_url))
         replies += status == 200
         if replies == MAX_REPLIES:
-            raise RewardError(f"the judge gave no score in {replies} replies: {last[0]}", where=endpoint.url)
+            problem = f"the judge gave no score in {replies} replies: {last[0]}"
+            raise RewardError(problem, where=str(desk.client.base_url))
         await asyncio.sleep(pause * (0.5 + random.random()))
         pause = min(8.0, 2 * pause)
 
 
-async def _post(endpoint: Endpoint, body: Request) -> tuple[int, str]:
-    """Status and text of one request; 503 if there was no connection. Counts what it cost."""
-    import aiohttp
+async def _asked(desk: _Desk, request: dict[str, Any]) -> tuple[int, str]:
+    """Status and text of one request; status 0 if there was no connection. Counts what it cost."""
+    from openai import APIConnectionError, APIStatusError, OpenAIError
 
     _count("requests")
-    key = os.environ.get(endpoint.api_key_variable)
-    headers = {"Authorization": f"Bearer {key}"} if key else {}
-    url = f"{endpoint.url}/chat/completions"
-    raw = b""
     try:
-        async with aiohttp.ClientSession() as session:
-            sent = session.post(url, json=body, headers=headers, allow_redirects=False)
-            async with sent as response:
-                # One call of ``read`` gives what has arrived so far.
-                while part := await response.content.read(MAX_REPLY_BYTES - len(raw)):
-                    raw += part
-    except (aiohttp.ClientError, OSError) as error:
-        return 503, f"{type(error).__name__}: {error}"
-    text = raw.decode("utf-8", errors="replace")
-    return response.status, _content(text) if response.status == 200 else text
-
-
-def _content(body: str) -> str:
-    """The judge's words in a reply of the OpenAI format; the raw body if it is in another."""
-    try:
-        reply = json.loads(body)
-        content = reply["choices"][0]["message"]["content"]
-    except (ValueError, RecursionError, KeyError, IndexError, TypeError):
-        return body
-    usage = reply.get("usage")
+        reply: Any = await desk.client.chat.completions.create(**request, extra_headers=desk.headers)
+    except APIStatusError as error:
+        return error.status_code, error.response.text
+    except APIConnectionError as error:
+        return 0, f"{type(error.__cause__ or error).__name__}: {error.__cause__ or error}"
+    except (OpenAIError, ValueError, RecursionError, TypeError) as error:  # a reply that is no JSON
+        return 200, f"{type(error).__name__}: {error}"
+    usage = getattr(reply, "usage", None)
     for kind in ("prompt_tokens", "completion_tokens"):
-        tokens = usage.get(kind) if isinstance(usage, Mapping) else None
+        tokens = getattr(usage, kind, None)
         if isinstance(tokens, int) and 0 <= tokens < 10**9:
             _count(kind, tokens)
-    return content if isinstance(content, str) else ""
+    try:
+        content = reply.choices[0].message.content
+    except (AttributeError, IndexError, TypeError):
+        return 200, str(reply)
+    return 200, content if isinstance(content, str) else ""
 
 
-def _count(what: str, amount: int = 1) -> None:
-    ledger(NAME).add(Report(counts=Counter({what: amount})))
+def _count(kind: str, amount: int = 1) -> None:
+    ledger(NAME).add(Report(counts=Counter({kind: amount})))
