@@ -212,11 +212,9 @@ def check(
 def score(
     data: Annotated[Path, typer.Argument(help="Dataset, JSONL.")],
     reward: Annotated[list[str] | None, typer.Option(help="ext_iou ...; several: give it again.")] = None,
-    completions: Annotated[
-        Path | None, typer.Option(help="One per row, of swift infer, or a run's completions.jsonl.")
-    ] = None,
+    completions: Annotated[Path | None, typer.Option(help="One per row, as swift infer writes them.")] = None,
     gold: Annotated[bool, typer.Option("--gold", help="Score the gold answers: all must be best.")] = False,
-    table: Annotated[str, typer.Option(help="Parameters, tasks, gates: JSON, or a path to it.")] = "",
+    table: Annotated[str, typer.Option(help="Parameters, tasks, golds: JSON, or a path to it.")] = "",
     plugin: Annotated[list[str] | None, typer.Option(help="File with rewards of your own.")] = None,
     output: Annotated[Path | None, typer.Option(help="Folder for scores.jsonl.")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,

@@ -1,15 +1,17 @@
 """The command ``swift-grpo-ext score``."""
 
+import ast
 import json
 from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 
-from swift_grpo_ext.errors import DatasetRowError, RewardError, SettingsError
-from swift_grpo_ext.rewards.catalogue import NAMES
+from swift_grpo_ext.errors import DatasetRowError, RewardError, SettingsError, nearest
+from swift_grpo_ext.rewards.catalogue import NAMES, PREFIX, split_form
 from swift_grpo_ext.rewards.offline import printed
 from swift_grpo_ext.rewards.offline.files import read_rows, samples_of
 from swift_grpo_ext.rewards.offline.progress import progress
-from swift_grpo_ext.rewards.offline.scoring import Scored, gold_samples, score, with_image_sizes
+from swift_grpo_ext.rewards.offline.scoring import Scores, gold_samples, score, with_image_sizes
 from swift_grpo_ext.rewards.reading.json_text import Json
 from swift_grpo_ext.rewards.runtime.rules import load_table
 from swift_grpo_ext.settings import current_settings
@@ -36,6 +38,8 @@ def run(
     if gold and completions is not None:
         raise SettingsError("--gold scores the gold answers, not --completions", fix="give one of the two")
     rules = load_table(table, "--table") if table else load_table(current_settings().reward_table)
+    for name in rewards:
+        require_reward(name, plugins)
     rows = with_image_sizes(read_rows(data), data.parent, gold)
     results = []
     for name in dict.fromkeys(rewards) or [_named_reward(rows, data)]:
@@ -44,18 +48,42 @@ def run(
             results.append(score(name, samples, rules, plugins))
     file = _write(results, output or Path())
     if as_json:
-        print(json.dumps(printed.summary(results, gold, file), ensure_ascii=False, indent=1))
+        print(json.dumps(printed.summary(results, gold, file), ensure_ascii=False, indent=1, default=str))
     else:
         printed.print_all(results, gold)
         print(file)
-    has_failed = any(outcome.failed for scored in results for outcome in scored.outcomes)
-    if not gold and not has_failed and not any(scored.scores for scored in results):
+    has_failed = any(outcome.failed for scores in results for _, outcome in scores.pairs)
+    if not gold and not has_failed and not any(scores.numbers for scores in results):
         columns = ", ".join(dict.fromkeys(name for row in rows for name in row))
-        names = ", ".join(scored.reward.name for scored in results)
+        names = ", ".join(scores.name for scores in results)
         fix = f"the rows have the columns {columns}; the reward table can name another gold"
         raise DatasetRowError(f"{names}: no row was scored", where=str(data), fix=fix)
-    at_maximum = not gold or all(scored.samples and not scored.wanting(gold) for scored in results)
+    at_maximum = not gold or all(scores.pairs and not scores.wanting(gold) for scores in results)
     return at_maximum and not has_failed
+
+
+def require_reward(name: str, plugins: Sequence[str]) -> None:
+    """Look a reward up where that takes no import of ms-swift; with a plugin file a name may be its own.
+
+    Raises:
+        RewardError: No reward has this name; the nearest is given.
+    """
+    base, _ = split_form(name)
+    known = [*NAMES, *_names_of_ms_swift()]
+    if base not in known and (base.startswith(PREFIX) or not plugins):
+        fix = f"did you mean {nearest(base, known)!r}? A reward of your own needs --plugin FILE"
+        raise RewardError(f"no reward is called {base!r}", fix=fix)
+
+
+def _names_of_ms_swift() -> list[str]:
+    """The keys of ms-swift's table of rewards, read from its source: importing it takes seconds."""
+    spec = find_spec("swift")
+    folders = (spec.submodule_search_locations if spec else None) or ()
+    for file in (Path(folder) / "rewards/orm.py" for folder in folders):
+        for node in ast.parse(file.read_text(encoding="utf-8")).body if file.is_file() else ():
+            if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "orms":
+                return [str(ast.literal_eval(key)) for key in getattr(node.value, "keys", ())]
+    return []
 
 
 def _named_reward(rows: Sequence[dict[str, Json]], data: Path) -> str:
@@ -66,12 +94,12 @@ def _named_reward(rows: Sequence[dict[str, Json]], data: Path) -> str:
         )
     name = named.pop()
     if name not in NAMES:
-        fix = "call it on the completion and columns of each line, or give --reward ext_..."
+        fix = "give --reward, the name under which it is registered, and --plugin, the file that does"
         raise RewardError(f"{name!r} is a reward of your own, not of the catalogue", where=str(data), fix=fix)
     return name
 
 
-def _write(results: Sequence[Scored], folder: Path) -> Path:
+def _write(results: Sequence[Scores], folder: Path) -> Path:
     file = folder / "scores.jsonl"
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -1,12 +1,11 @@
-"""Reading what is to be scored: the rows of a dataset, and the completions for them, one JSON value per line.
+"""Reading what is to be scored: the rows of a dataset as a run gets them, and completions for them.
 
-Completions are texts, or objects with ``completion`` or ``response``, in the rows' order; or a run's
-``completions.jsonl``, whose shuffled completions find their row by question, images and solution; or the rows
-carry their own.
+Completions are texts, or objects with ``completion`` or ``response``, one JSON value per line in the rows'
+order; or the rows carry their own. The ``completions.jsonl`` of a run is rows with completions, too.
 """
 
 import json
-from collections import defaultdict
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,22 +22,47 @@ TEXT_KEYS = ("completion", "response")
 class Sample:
     """One completion with its row."""
 
-    row: int  # line of the dataset file, from 1
+    row: int  # of the file, from 1
     columns: Columns
     completion: str
 
 
 def read_rows(path: Path) -> list[dict[str, Json]]:
-    """The rows of a JSONL dataset, each a JSON object.
+    """The rows of a JSONL dataset with the values that a run sees, or those that a run has written.
 
     Raises:
-        DatasetRowError: The file is missing, empty or not UTF-8, or a line is not a JSON object.
+        DatasetRowError: The file is missing, empty or not UTF-8, a line is not a JSON object, or a run could
+            not load it.
     """
     rows = list(_lines(path))
     for number, row in enumerate(rows, start=1):
         if not isinstance(row, dict):
             raise DatasetRowError("line is no JSON object", where=f"{path}:{number}")
-    return rows
+    if _is_table(rows[0]):
+        return list(_of_run(rows, path))
+    return (
+        rows if "failure" in rows[0] or not any(rows) else _loaded(path, rows)
+    )  # a row that failed has been loaded
+
+
+def _loaded(path: Path, rows: Sequence[dict[str, Json]]) -> list[dict[str, Json]]:
+    """The rows by the reader of ms-swift, ``datasets``: 3 beside 2.5 is 3.0, a date may be a timestamp.
+
+    Raises:
+        DatasetRowError: It cannot read them.
+    """
+    import datasets
+
+    datasets.disable_progress_bars()
+    try:
+        with tempfile.TemporaryDirectory() as cache:
+            loaded = datasets.Dataset.from_json(str(path), cache_dir=cache, keep_in_memory=True)
+    except (datasets.exceptions.DatasetGenerationError, ValueError, TypeError) as error:
+        cause = str(error.__cause__ or error).splitlines()[0]
+        fix = "give every row's columns values of one type, or JSON as text"
+        raise DatasetRowError(f"a run cannot load it: {cause:.200}", where=str(path), fix=fix) from None
+    texts = [{key: row[key] for key in TEXT_KEYS if key in row} for row in rows]
+    return [{**row, **text} for row, text in zip(loaded, texts, strict=True)]
 
 
 def samples_of(rows: Sequence[dict[str, Json]], completions: Path | None) -> list[Sample]:
@@ -49,24 +73,24 @@ def samples_of(rows: Sequence[dict[str, Json]], completions: Path | None) -> lis
             rows, or a completion answers another question than its row asks.
     """
     if completions is None:
-        numbered = enumerate(rows, start=1)
         fix = "or give --completions FILE"
-        return [Sample(number, row, _text(row, f"row {number}", fix)) for number, row in numbered]
+        return [Sample(n, row, _text(row, f"row {n}", fix)) for n, row in enumerate(rows, start=1)]
     lines = list(_lines(completions))
     if _is_table(lines[0]):
-        return list(_matched(rows, lines, completions))
+        fix = f"score it without a dataset: swift-grpo-ext score {completions} --reward ..."
+        raise DatasetRowError("completions of a run, which hold their rows", where=str(completions), fix=fix)
     if len(lines) != len(rows):
         fix = "one line per row of the dataset, in its order"
-        what = f"{len(lines)} completions for {len(rows)} rows"
-        raise DatasetRowError(what, where=str(completions), fix=fix)
+        count = f"{len(lines)} completions for {len(rows)} rows"
+        raise DatasetRowError(count, where=str(completions), fix=fix)
     samples = []
     for number, (row, line) in enumerate(zip(rows, lines, strict=True), start=1):
         where = f"{completions}:{number}"
         theirs = last_question(line.get("messages")) if isinstance(line, dict) else ""
         ours = last_question(row.get("messages"))
         if theirs and ours and _bare(theirs) != _bare(ours):
-            what = f"completion to {theirs[:60]!r} for a row that asks {ours[:60]!r}"
-            raise DatasetRowError(what, where=where, fix="infer without shuffling, on the same file")
+            mismatch = f"completion to {theirs[:60]!r} for a row that asks {ours[:60]!r}"
+            raise DatasetRowError(mismatch, where=where, fix="infer without shuffling, on the same file")
         samples.append(Sample(number, row, _text(line, where)))
     return samples
 
@@ -82,14 +106,32 @@ def _lines(path: Path) -> Iterator[Any]:
         try:
             yield json.loads(line.decode("utf-8-sig"))
         except (ValueError, RecursionError) as error:
-            what = "not UTF-8" if isinstance(error, UnicodeDecodeError) else "line is no JSON"
-            raise DatasetRowError(what, where=f"{path}:{number}", fix=fix) from None
+            fault = "not UTF-8" if isinstance(error, UnicodeDecodeError) else "line is no JSON"
+            raise DatasetRowError(fault, where=f"{path}:{number}", fix=fix) from None
 
 
 def _is_table(line: Json) -> bool:
     """A line of a run's ``completions.jsonl``: a list of completions, not one as a list of messages."""
     listed = line.get("completion") if isinstance(line, Mapping) else None
     return isinstance(listed, list) and not all(isinstance(turn, Mapping) for turn in listed)
+
+
+def _of_run(tables: Sequence[Mapping[str, Json]], path: Path) -> Iterator[dict[str, Json]]:
+    """The rows of tables of completions. ms-swift writes the last table again when a run ends.
+
+    Raises:
+        DatasetRowError: A line is not such a table.
+    """
+    for place, table in enumerate(tables):
+        columns = {name: values for name, values in table.items() if isinstance(values, list)}
+        if not _is_table(table) or any(len(table["completion"]) > len(values) for values in columns.values()):
+            fault = "line is no table of completions with a value of every column for each"
+            fix = "completions.jsonl as the run wrote it"
+            raise DatasetRowError(fault, where=f"{path}:{place + 1}", fix=fix)
+        for index in range(len(table["completion"]) if table not in tables[max(0, place - 1) : place] else 0):
+            row = {name: values[index] for name, values in columns.items()}
+            question = row.pop("question", None) or row.get("prompt")
+            yield {"messages": [{"role": "user", "content": question}], **row}
 
 
 def _text(line: Json, where: str, fix: str = "") -> str:
@@ -101,64 +143,6 @@ def _text(line: Json, where: str, fix: str = "") -> str:
         forms = f"a text, or an object with {' or '.join(TEXT_KEYS)}"
         raise DatasetRowError("no completion", where=where, fix=f"{forms} {fix}".rstrip())
     return text
-
-
-def _matched(rows: Sequence[dict[str, Json]], tables: Sequence[Any], path: Path) -> Iterator[Sample]:
-    """The completions of a run, each with its row. ms-swift writes the last table again when a run ends.
-
-    Raises:
-        DatasetRowError: A line is not a table of completions, or the row of a completion is not certain.
-    """
-    numbers = defaultdict(list)
-    for number, row in enumerate(rows, start=1):
-        numbers[_names(row)].append(number)
-    previous = None
-    for place, table in enumerate(tables, start=1):
-        if table == previous:
-            continue
-        previous = table
-        listed = table.items() if _is_table(table) else ()
-        columns = {name: values for name, values in listed if isinstance(values, list)}
-        if not columns or any(len(columns["completion"]) > len(column) for column in columns.values()):
-            what = "line is no table of completions with a value of every column for each"
-            fix = "completions.jsonl as the run wrote it"
-            raise DatasetRowError(what, where=f"{path}:{place}", fix=fix)
-        for index, completion in enumerate(columns["completion"]):
-            logged = {name: values[index] for name, values in columns.items()}
-            where = f"{path}:{place}, completion {index}"
-            number = _row_of(logged, rows, numbers[_names(logged)], where)
-            yield Sample(number, rows[number - 1], _text(completion, where))
-
-
-def _row_of(
-    logged: Mapping[str, object], rows: Sequence[dict[str, Json]], candidates: Sequence[int], where: str
-) -> int:
-    """The number of the row that a completion was logged for, the first of equal ones.
-
-    Raises:
-        DatasetRowError: No row fits, or several that differ do.
-    """
-    prompt = _bare(str(logged.get("prompt", "")))
-    fitting = []
-    for number in candidates:
-        row = rows[number - 1]
-        same = "solution" not in logged or logged["solution"] == row.get("solution")
-        if same and _bare(last_question(row.get("messages"))) in prompt:
-            fitting.append(number)
-    if not fitting:
-        raise DatasetRowError("no row has its question, images and solution", where=where)
-    if any(rows[number - 1] != rows[fitting[0] - 1] for number in fitting[1:]):
-        rows_named = f"rows {', '.join(map(str, fitting[:5]))} differ elsewhere"
-        fix = f"{rows_named}; score them as a file of completions in the rows' order"
-        raise DatasetRowError("several rows have its question, images and solution", where=where, fix=fix)
-    return fitting[0]
-
-
-def _names(columns: Columns) -> tuple[str, ...]:
-    """File names of the row's images: a run logs absolute paths, a dataset may hold relative ones."""
-    images = columns.get("images") or []
-    paths = [image.get("path") if isinstance(image, dict) else image for image in images]
-    return tuple(Path(path).name if isinstance(path, str) else "" for path in paths)
 
 
 def _bare(text: str) -> str:

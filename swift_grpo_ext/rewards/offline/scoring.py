@@ -1,12 +1,9 @@
-"""Completions, or gold answers, scored by rewards of the catalogue."""
+"""Completions, or gold answers, scored as a run would."""
 
 import asyncio
-import inspect
-import math
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 
 from swift_grpo_ext.errors import RewardError
@@ -16,119 +13,116 @@ from swift_grpo_ext.rewards.gold.columns import as_text, gold_completion, gold_f
 from swift_grpo_ext.rewards.gold.frames import SIZES_COLUMN
 from swift_grpo_ext.rewards.offline.files import Sample
 from swift_grpo_ext.rewards.reading.json_text import Json
-from swift_grpo_ext.rewards.runtime.batch import Batch, outcomes_of
+from swift_grpo_ext.rewards.runtime.batch import Batch
+from swift_grpo_ext.rewards.runtime.of_catalogue import OfCatalogue
 from swift_grpo_ext.rewards.runtime.rules import RewardTable
-from swift_grpo_ext.rewards.runtime.runner import Runner
+from swift_grpo_ext.rewards.runtime.scored import Scored
 
 TOLERANCE = 1e-6  # how far below the maximum a gold answer may score: converting between frames rounds
 
 
 @dataclass(frozen=True)
-class Scored:
-    """What one reward made of all samples that are its to score."""
+class Scores:
+    """What one reward made of the samples that are its to score."""
 
-    reward: Reward
-    samples: list[Sample]
-    outcomes: list[Outcome]
-
-    @cached_property
-    def scores(self) -> list[float]:
-        """The scores there are."""
-        return [outcome.score for outcome in self.outcomes if outcome.score is not None]
+    name: str
+    gold: tuple[str, ...]  # columns that its gold may be in
+    low: float
+    high: float
+    pairs: list[tuple[Sample, Outcome]]
 
     @property
-    def pairs(self) -> list[tuple[Sample, Outcome]]:
-        """Every sample with its outcome."""
-        return list(zip(self.samples, self.outcomes, strict=True))
+    def numbers(self) -> list[float]:
+        """The scores there are."""
+        return [outcome.score for _, outcome in self.pairs if outcome.score is not None]
 
     def wanting(self, gold: bool) -> list[tuple[Sample, Outcome]]:
         """Samples without a score; of gold answers also those below the maximum."""
-        least = self.reward.high - TOLERANCE if gold else -math.inf
-        return [pair for pair in self.pairs if pair[1].score is None or pair[1].score < least]
+        least = self.high - TOLERANCE
+        return [
+            (sample, outcome)
+            for sample, outcome in self.pairs
+            if outcome.score is None or (gold and outcome.score < least)
+        ]
 
 
-def score(name: str, samples: Sequence[Sample], table: RewardTable, plugins: Sequence[str] = ()) -> Scored:
-    """Score as a run would, by the reward table; `name` may carry parameters, or be another's reward."""
-    base, given = split_form(name)
-    if not base.startswith(PREFIX):
-        return _scored_by_others(name, samples, plugins)
-    reward = get_reward(base)
-    runner = Runner(reward, table=table, given=given)
-    batch = _batch(samples)
-    runner.note_columns(batch.columns)
-    outcomes = runner.outcomes(batch)
-    judged = [index for index, outcome in enumerate(outcomes) if outcome.score is not None or outcome.reason]
-    return Scored(reward, [samples[index] for index in judged], [outcomes[index] for index in judged])
-
-
-def _scored_by_others(name: str, samples: Sequence[Sample], plugins: Sequence[str]) -> Scored:
-    """Scores of a reward of ms-swift or the user's own; its range is 0..1, or as far as its scores reach.
+def score(name: str, samples: Sequence[Sample], table: RewardTable, plugins: Sequence[str] = ()) -> Scores:
+    """Score as a run would, by the reward table; `name` may carry parameters, or be another's reward.
 
     Raises:
-        RewardError: The reward raised; the first row on which it does is named.
+        RewardError: A reward of the user raised; the first row on which it does is named.
     """
+    base, given = split_form(name)
+    names = dict.fromkeys(column for sample in samples for column in sample.columns)
+    columns = {column: [sample.columns.get(column) for sample in samples] for column in names}
+    batch = Batch.of([sample.completion for sample in samples], columns)
+    if base.startswith(PREFIX):
+        reward = get_reward(base)
+        scored = OfCatalogue(reward, table=table, given=given)
+        scored.tells = False  # the table does
+        scored.note_columns(columns)
+        asyncio.run(scored.scored(batch))
+        pairs = zip(samples, scored.outcomes, strict=True)
+        judged = [pair for pair in pairs if pair[1].score is not None or pair[1].reason]
+        return Scores(base, reward.gold, reward.low, reward.high, judged)
+    outcomes = _outcomes_of_others(name, samples, batch, plugins)
+    numbers = [outcome.score for outcome in outcomes if outcome.score is not None]
+    pairs = zip(samples, outcomes, strict=True)
+    return Scores(name, ("solution",), min([0.0, *numbers]), max([1.0, *numbers]), list(pairs))
+
+
+def _outcomes_of_others(
+    name: str, samples: Sequence[Sample], batch: Batch, plugins: Sequence[str]
+) -> list[Outcome]:
     print(f"swift-grpo-ext: loading ms-swift for {name!r}, which takes a while", file=sys.stderr, flush=True)
     from swift_grpo_ext.rewards.registration import function_named
 
-    batch = _batch(samples)
-    function = function_named(name, plugins)
-    try:
-        output = called(function, batch)
-    except Exception as error:
-        number = next((row for row in range(len(batch)) if _raises(function, batch.select([row]))), 0)
-        where = f"row {samples[number].row}" if samples else "no rows"
-        raise RewardError(
-            f"reward {name!r} raised {error!r}", where=where, fix="call it on this row to see more"
-        ) from error
+    scored = Scored(function_named(name, plugins), name)
+    asyncio.run(scored.scored(batch))
     outcomes = [
-        outcome if outcome.score is not None else Outcome(None, outcome.reason or "it gave None")
-        for outcome in outcomes_of(output, len(samples), name)
+        outcome
+        if outcome.score is not None
+        else Outcome(None, outcome.reason or "it gave None", outcome.failed)
+        for outcome in scored.outcomes
     ]
-    scores = [outcome.score for outcome in outcomes if outcome.score is not None]
-    reward = Reward(
-        name, min([0.0, *scores]), max([1.0, *scores]), gold=("solution",), function=function_named
-    )
-    return Scored(reward, list(samples), outcomes)
-
-
-def called(function: Callable[..., object], batch: Batch) -> object:
-    """What a reward function returns for a batch, waited for."""
-    output = function(batch.completions, **batch.columns, **batch.shared)
-    return asyncio.run(output) if inspect.iscoroutine(output) else output
-
-
-def _raises(function: Callable[..., object], batch: Batch) -> bool:
-    """Whether a reward of the user's own raises on these rows alone."""
-    try:
-        called(function, batch)
-    except Exception:
-        return True
-    return False
+    for index, outcome in enumerate(outcomes if outcomes and outcomes[0].failed else ()):
+        asyncio.run(scored.scored(batch.select([index])))
+        if scored.outcomes[0].failed or index == len(outcomes) - 1:
+            where = f"row {samples[index].row}"
+            fix = "call it on this row to see more"
+            raise RewardError(f"reward {name!r} raised {outcome.reason}", where=where, fix=fix)
+    return outcomes
 
 
 def gold_samples(name: str, rows: Sequence[dict[str, Json]], table: RewardTable) -> list[Sample]:
     """The rows with their gold answers as completions, an empty one where there is none to use.
 
     Raises:
-        RewardError: The reward compares with no gold.
+        RewardError: The reward compares with no gold, or its gold is a column that the table does not name.
     """
     base, given = split_form(name)
-    if not base.startswith(PREFIX):
-        golds = [(number, row, row.get("solution")) for number, row in enumerate(rows, start=1)]
-        return [Sample(number, row, "" if gold is None else as_text(gold)) for number, row, gold in golds]
-    reward = get_reward(base)
-    if not reward.gold:
-        raise RewardError(f"{name} compares with no gold", fix="leave it out of --gold")
     rule = table.rule(base)
-    samples = []
-    for number, row in enumerate(rows, start=1):
-        columns = gold_from(row, reward.gold, rule.gold) if rule.gold else row
-        try:
-            text = gold_completion(reward, columns, **{**rule.parameters, **given})
-        except Unscorable:
-            text = ""
-        samples.append(Sample(number, row, text))
-    return samples
+    reward = get_reward(base) if base.startswith(PREFIX) else None
+    column = rule.gold or "solution"
+    if reward is not None and not reward.gold:
+        raise RewardError(f"{name} compares with no gold", fix="leave it out of --gold")
+    if reward is None and not any(row.get(column) is not None for row in rows):
+        fix = f'name it: --table \'{{"rewards": {{"{name}": {{"gold": "COLUMN"}}}}}}\''
+        raise RewardError(f"no row has a gold of {name!r} in column {column!r}", fix=fix)
+    golds = [_gold_text(reward, row, column, rule.gold, {**rule.parameters, **given}) for row in rows]
+    return [Sample(number, row, gold) for number, (row, gold) in enumerate(zip(rows, golds, strict=True), 1)]
+
+
+def _gold_text(
+    reward: Reward | None, row: dict[str, Json], column: str, named: str | None, parameters: dict[str, object]
+) -> str:
+    if reward is None:
+        gold = row.get(column)
+        return "" if gold is None else as_text(gold)
+    try:
+        return gold_completion(reward, gold_from(row, reward.gold, named) if named else row, **parameters)
+    except Unscorable:
+        return ""
 
 
 def with_image_sizes(rows: Sequence[dict[str, Json]], folder: Path, gold: bool) -> list[dict[str, Json]]:
@@ -156,9 +150,3 @@ def _size(image: Json, folder: Path) -> dict[str, list[int]] | None:
             return {"original": list(opened.size)}
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError):
         return None
-
-
-def _batch(samples: Sequence[Sample]) -> Batch:
-    names = dict.fromkeys(name for sample in samples for name in sample.columns)
-    columns = {name: [sample.columns.get(name) for sample in samples] for name in names}
-    return Batch([sample.completion for sample in samples], columns, {})

@@ -5,14 +5,7 @@ import json
 import pytest
 
 from swift_grpo_ext.rewards.offline import command
-from swift_grpo_ext.rewards.runtime.runner import catalogue_pool
 from tests.rewards.offline.rows import ROWS_OF_THREE, lines
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _no_children_left():
-    yield
-    catalogue_pool().close()
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -34,13 +35,12 @@ def test_the_command_prints_a_table_names_unscored_rows(data, tmp_path):
         env={**os.environ, "COLUMNS": "40"},
     )
     assert done.returncode == 0, done.stderr
-    assert (
-        "ext_iou           2          1   0.750   0.250   0.500    0.750   1.000    50.0%     0.0%"
-        in done.stdout
-    )
+    header, *rows = (line.split() for line in done.stdout.splitlines() if line.strip())
+    assert header == ["reward", "row", "gold", "place", "read", "score", "reason"]
+    assert ["ext_iou", "3", "-"] in [row[:3] for row in rows]
+    assert "ext_iou: 2 of 3 rows scored, mean 0.75, std 0.25" in done.stdout
     assert "ext_iou: 1 of 3 rows without a score" in done.stdout
-    assert "row 3: no gold in column solution" in done.stdout
-    assert "[image 'c.png', question '<image>Read [bold]it[/].']" in done.stdout
+    assert "  1 x no gold in column solution" in done.stdout
 
 
 def test_gold_answers_get_the_maximum_or_their_rows_are_named(data, run, tmp_path, capsys):
@@ -51,13 +51,13 @@ def test_gold_answers_get_the_maximum_or_their_rows_are_named(data, run, tmp_pat
     assert [record["score"] for record in records] == [1.0, 1.0, None]
     out = capsys.readouterr().out
     assert "ext_iou: 1 of 3 rows below the maximum of 1" in out
-    assert "row 3: no gold in column solution" in out
+    assert re.search(r"^ *ext_iou +3 +-.* no gold in column solution", out, re.M)
 
 
 def test_a_gold_that_cannot_be_read_is_named_with_its_reason(run, tmp_path, capsys):
     data = lines(tmp_path / "data.jsonl", [{"solution": 5}, {"solution": "five or six"}])
     assert not run(data, "ext_count", gold=True)[0]
-    assert "row 2: gold 'five or six'" in capsys.readouterr().out
+    assert re.search(r"^ *ext_count +2 +five or six .* gold 'five or six'", capsys.readouterr().out, re.M)
 
 
 def test_the_command_exits_with_1_if_a_gold_answer_is_not_best(data, tmp_path):
@@ -135,6 +135,7 @@ def test_a_reward_at_fault_fails_the_command(data, run, monkeypatch):
     from tests.rewards.jobs import a_reward, broken
 
     monkeypatch.setattr(scoring, "get_reward", lambda name: a_reward(broken))
+    monkeypatch.setattr(command, "require_reward", lambda name, plugins: None)
     well, records = run(lines(data, [{"completion": "x"}]), "ext_test")
     assert not well
     assert records[0]["reason"] == "KeyError('x')"
@@ -144,8 +145,8 @@ def test_many_unscored_rows_are_counted_by_reason(run, tmp_path, capsys):
     rows = [{"completion": "3", "solution": 3}] + [{"completion": "3"}] * 25
     run(lines(tmp_path / "data.jsonl", rows), "ext_count")
     out = capsys.readouterr().out
-    assert out.count("\n  row ") == printed.NAMED
-    assert "in all 25 x no gold in column solution or count or answer" in out
+    assert len(re.findall(r"^ *ext_count +\d+ ", out, re.M)) == printed.ROWS
+    assert "  25 x no gold in column solution or count or answer" in out
 
 
 def test_an_error_where_no_row_was_scored_names_the_columns(run, tmp_path):
@@ -198,19 +199,26 @@ def test_a_fault_of_the_table_is_told_with_the_option_and_the_file(data, run, tm
     assert caught.value.where == f"--table={table}"
 
 
-def test_how_each_form_of_gold_was_read_is_printed(run, tmp_path, capsys):
-    rows = [
-        {"solution": BOX},
-        {"bbox": [10, 20, 100, 200], "iscrowd": 0},
-        {"solution": {"x": 1, "y": 2, "w": 10, "h": 20}},
-    ]
-    assert not run(lines(tmp_path / "data.jsonl", rows), "ext_iou", gold=True)[0]
-    out = capsys.readouterr().out
-    assert "ext_iou: 2 of 3 golds read" in out
-    assert "row 3: \"{'x': 1, 'y': 2, 'w': 10, 'h': 20}\" is read as" in out
-    assert "[1.0, 2.0, 11.0, 22.0]" in out
-    assert "row 2: gold beside iscrowd is a COCO annotation: gold_order=xywh" in out
-    assert run(lines(tmp_path / "data.jsonl", rows), "ext_iou:gold_order=xywh", gold=True)[0]
+@pytest.mark.parametrize("plugins", [[], ["mine.py"]])
+def test_an_unknown_reward_is_named_in_a_moment(plugins, data):
+    with pytest.raises(RewardError, match="no reward is called 'ext_iuo' -> did you mean 'ext_iou'"):
+        command.run(data, ["ext_iuo"], gold=True, plugins=plugins)
+
+
+def test_a_mistyped_reward_of_ms_swift_is_named_before_it_is_imported(data):
+    started = time.monotonic()
+    script = (
+        "import sys; from swift_grpo_ext.cli import app\n"
+        "try: app(standalone_mode=False)\n"
+        "finally: assert not {'torch', 'swift', 'datasets'} & set(sys.modules)"
+    )
+    arguments = ["score", str(data), "--gold", "--reward", "acuracy"]
+    done = subprocess.run(
+        [sys.executable, "-c", script, *arguments], capture_output=True, text=True, timeout=60
+    )
+    assert "no reward is called 'acuracy' -> did you mean 'accuracy'" in done.stderr
+    assert "AssertionError" not in done.stderr
+    assert time.monotonic() - started < 10, "0.7 s on a quiet machine; importing ms-swift takes 20"
 
 
 def test_rewards_of_ms_swift_and_of_the_user(run, tmp_path):

@@ -5,7 +5,7 @@ from PIL import Image
 
 from swift_grpo_ext.errors import DatasetRowError, RewardError, SettingsError
 from swift_grpo_ext.rewards.offline import command
-from swift_grpo_ext.rewards.offline.files import samples_of
+from swift_grpo_ext.rewards.offline.files import read_rows, samples_of
 from swift_grpo_ext.rewards.runtime.ledger import Failure, record_failure
 from tests.rewards.offline.rows import BOX, HALF, ROWS_OF_THREE, lines
 
@@ -24,29 +24,53 @@ def test_an_infer_result_of_other_rows_is_refused(data, run, tmp_path):
         run(data, "ext_iou", completions=swapped)
 
 
-def test_completions_of_a_run_find_their_rows(data):
+def test_the_completions_of_a_run_are_rows(run, tmp_path):
     table = {
         "step": ["1"] * 3,
-        "prompt": [
-            f"<|im_start|>user\n<image>{text}<|im_end|>"
-            for text in ("Where is the dog?",) * 2 + ("Where is the cat?",)
-        ],
-        "completion": ["x", "y", "z"],
+        "prompt": ["<|im_start|>user\n<image>Where?<|im_end|>"] * 3,
+        "question": ["Where?"] * 3,
+        "completion": [f"<answer>{HALF}</answer>", f"<answer>{BOX}</answer>", "z"],
         "ext_iou": [0.0] * 3,
         "solution": [BOX] * 3,
-        "images": [["/data/b.png"]] * 2 + [["/data/a.png"]],
+        "images": [["/data/b.png"]] * 3,
     }
-    path = lines(data.with_name("completions.jsonl"), [table, table])  # the host writes the last one twice
-    assert [(found.row, found.completion) for found in samples_of(ROWS_OF_THREE, path)] == [
-        (2, "x"),
-        (2, "y"),
-        (1, "z"),
-    ]
-    with pytest.raises(DatasetRowError, match=r"no row has its question.*completions.jsonl:1, completion 0"):
-        samples_of(ROWS_OF_THREE[:1], path)
-    twins = [ROWS_OF_THREE[1], {**ROWS_OF_THREE[1], "frame": "norm1"}]
-    with pytest.raises(DatasetRowError, match="rows 1, 2 differ elsewhere"):
-        samples_of(twins, path)
+    path = lines(tmp_path / "completions.jsonl", [table, table])  # ms-swift writes the last one twice
+    _, records = run(path, "ext_iou")
+    assert [(record["row"], record["score"]) for record in records] == [(1, 0.5), (2, 1.0), (3, 0.0)]
+    assert read_rows(path)[0]["messages"] == [{"role": "user", "content": "Where?"}]
+
+
+def test_the_completions_of_a_run_need_no_dataset(data, run, tmp_path):
+    path = lines(tmp_path / "completions.jsonl", [{"completion": ["x"], "solution": [BOX]}])
+    with pytest.raises(
+        DatasetRowError, match=r"which hold their rows .*swift-grpo-ext score .*completions.jsonl"
+    ):
+        run(data, "ext_iou", completions=path)
+
+
+@pytest.mark.parametrize(
+    ("rows", "gold"),
+    [
+        ([{"solution": 3}, {"solution": 2.5}], 3.0),
+        ([{"solution": {"buyer": {"name": "A"}, "total": 1}}, {"solution": None}], None),
+        ([{"solution": "2024-05-01"}, {"solution": "2024-05-02"}], None),
+    ],
+)
+def test_rows_are_what_a_run_sees(rows, gold, tmp_path):
+    from swift.dataset import load_dataset
+
+    asked = [{"messages": [{"role": "user", "content": "q"}], **row} for row in rows]
+    path = lines(tmp_path / "data.jsonl", asked)
+    loaded, _ = load_dataset(str(path), remove_unused_columns=False, load_from_cache_file=False)
+    golds = [row["solution"] for row in read_rows(path)]
+    assert golds == list(loaded["solution"])
+    assert gold is None or (golds[0] == gold and isinstance(golds[0], float))
+
+
+def test_a_file_that_a_run_cannot_load_is_an_error(tmp_path):
+    path = lines(tmp_path / "data.jsonl", [{"solution": "\ud800"}])
+    with pytest.raises(DatasetRowError, match=r"a run cannot load it: .*data.jsonl"):
+        read_rows(path)
 
 
 def test_a_file_of_failed_completions_runs_again(run, tmp_path):
@@ -93,20 +117,12 @@ def test_completions_that_do_not_fit_are_refused(data, run, tmp_path):
         run(data)
 
 
-@pytest.mark.parametrize(
-    "table",
-    [
-        {"completion": ["5", "6"], "prompt": ["q"]},
-        {"prompt": ["q"]},
-        "text",
-    ],
-)
-def test_a_line_of_a_run_that_is_no_table_is_refused(table, data, tmp_path):
-    whole = {"completion": ["5"], "prompt": [f"x {ROWS_OF_THREE[0]['messages'][0]['content'][7:]}"]}
-    whole |= {"images": [["a.png"]]}
+@pytest.mark.parametrize("table", [{"completion": ["5", "6"], "prompt": ["q"]}, {"prompt": ["q"]}])
+def test_a_line_of_a_run_that_is_no_table_is_refused(table, tmp_path):
+    whole = {"completion": ["5"], "prompt": ["x"], "images": [["a.png"]]}
     path = lines(tmp_path / "completions.jsonl", [whole, table])
     with pytest.raises(DatasetRowError, match=r"line is no table of completions.*completions.jsonl:2"):
-        samples_of(ROWS_OF_THREE, path)
+        read_rows(path)
 
 
 def test_completions_may_be_messages(data, tmp_path):
