@@ -2,6 +2,7 @@
 
 import base64
 import hashlib
+import os
 import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ from swift.utils import get_logger
 from swift_grpo_ext.errors import MissingExtraError, OutputFolderError
 from swift_grpo_ext.version import __version__
 from swift_grpo_ext.watch.report.bill import bill
-from swift_grpo_ext.watch.report.page_data import ENGINE, data_uri, page_data, thumbnail
+from swift_grpo_ext.watch.report.page_data import data_uri, page_data, thumbnail
 from swift_grpo_ext.watch.report.run import Run, read_run
 from swift_grpo_ext.watch.report.verdict import Figure, Verdict, figures, judge
 
@@ -171,11 +172,9 @@ def _renderer() -> Callable[..., str]:
 
 def run_names(runs: Sequence[Run]) -> list[str]:
     """Short names that tell the runs apart: their folders without what all have in common."""
-    parts = [run.folder.resolve().parts for run in runs]
-    if len(runs) == 1:
-        return ["/".join(parts[0][-2:])]
-    start = next((i for i, column in enumerate(zip(*parts, strict=False)) if len(set(column)) > 1), -1)
-    names = ["/".join(part[start:]) for part in parts]
+    folders = [run.folder.resolve() for run in runs]
+    shared = Path(os.path.commonpath(folders)) if len(set(folders)) > 1 else folders[0].parent.parent
+    names = [str(folder.relative_to(shared)) for folder in folders]
     return [name if names.count(name) == 1 else f"{name} ({number})" for number, name in enumerate(names, 1)]
 
 
@@ -193,7 +192,7 @@ def _arguments(runs: Sequence[Run]) -> list[tuple[str, list[str], bool]]:
 
 def _engine(runs: Sequence[Run]) -> str:
     """How far rollout engine and trainer are apart, in a sentence; empty where nobody compared them."""
-    ratios = [ratio for run in runs for ratio in run.finite(ENGINE).values()]
+    ratios = [ratio for run in runs for ratio in run.finite("watch/engine_ratio").values()]
     if not ratios:
         return ""
     agree = "agree" if max(ratios) <= SOUND else "differ"

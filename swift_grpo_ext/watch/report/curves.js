@@ -1,40 +1,86 @@
 const WIDTH = 400, HEIGHT = 190, LEFT = 46, RIGHT = 12, TOP = 8, BOTTOM = 24;
 
+// Figures by the names under which they are logged: title, and what is special about them.
+const FIGURES = {
+  reward_std: ["standard deviation of the reward inside a group"],
+  frac_reward_zero_std: ["groups whose rewards are all equal", { percent: true }],
+  reward_coverage: ["completions that got a reward", { percent: true }],
+  kl: ["KL to the reference model (nats a token)"],
+  grad_norm: ["gradient norm before clipping"],
+  "watch/moved": ["parameters that moved", { percent: true }],
+  "completions/mean_length": ["completion length (tokens): mean and range", { edges: ["completions/min_length", "completions/max_length"] }],
+  "completions/clipped_ratio": ["completions cut at the length limit", { percent: true }],
+  "clip_ratio/region_mean": ["tokens whose ratio was clipped", { percent: true }],
+  "entropy/mean": ["entropy (nats a token)"],
+  "watch/entropy": ["entropy at the sampled tokens (nats a token)"],
+  loss: ["loss"],
+  learning_rate: ["learning rate", { exact: true }], // set, not sampled: a running mean would show what never was
+  step_time: ["step time (seconds)"],
+  "watch/engine_ratio": ["mean of exp|d|, d the difference of a token's log-probs", { exact: true, place: "engine" }],
+};
+
 function drawCurves() {
-  const flat = data.charts.filter(chart => chart.flat && chart.place === "curves");
+  const drawn = charts();
+  const flat = drawn.filter(chart => chart.flat && chart.place === "curves");
   for (const place of ["rewards", "curves", "engine"])
-    byId(place)?.replaceChildren(...data.charts.filter(chart => chart.place === place && !flat.includes(chart)).map(curve));
+    byId(place)?.replaceChildren(...drawn.filter(chart => chart.place === place && !flat.includes(chart)).map(curve));
   byId("flat").replaceChildren(...flat.map(curve));
   byId("folded").hidden = !flat.length;
   byId("folded").firstElementChild.textContent = `${flat.length} that did not change: ${flat.map(chart => chart.title).join(", ")}`;
 }
 
+function charts() {
+  const names = [...new Set(data.runs.flatMap(run => run.rewards))];
+  const each = data.runs.length === 1 && names.length > 1 ? names : [];
+  const mean = name => `rewards/${name}/mean`;
+  const drawn = [
+    { title: "held-out reward: mean and 95 % interval", place: "rewards", lines: heldOut(each) },
+    { title: "reward", place: "rewards", lines: [...lines("reward", each.length ? "total" : ""), ...each.flatMap(name => lines(mean(name), name))] },
+    ...names.map(name => ({ title: `${name}: mean ± standard deviation`, lines: lines(mean(name), "", [`rewards/${name}/std`]) })),
+    ...Object.entries(FIGURES).map(([name, [title, options]]) => ({ title, ...options, lines: lines(name, "", options?.edges) })),
+  ];
+  return drawn.filter(chart => chart.lines.length).map(chart => ({ place: "curves", flat: chart.lines.every(isFlat), ...chart }));
+}
+
+function isFlat(line) {
+  return line.values.every(value => value === line.values[0]);
+}
+
+// The figure in each run that has it, with a band where its edges were logged at the same steps.
+function lines(name, label, edges = []) {
+  return data.runs.flatMap((run, number) => {
+    const points = run.figures[name];
+    if (!points) return [];
+    const [steps, values] = [0, 1].map(i => points.map(point => point[i]));
+    const ends = edges.map(edge => (run.figures[edge] || []).map(point => point[1])).filter(end => end.length === values.length);
+    const [low, high] = ends.length === 2 ? ends : ends.length ? [-1, 1].map(sign => values.map((value, i) => value + sign * ends[0][i])) : [[], []];
+    return [{ label, run: number, steps, values, low, high }];
+  });
+}
+
+// Of one run each reward, of several the total.
+function heldOut(names) {
+  return data.runs.flatMap((run, number) => ["reward", ...names].flatMap(name => {
+    const scores = run.held_out.filter(score => score.reward === name);
+    const of = key => scores.map(score => score[key]);
+    const label = !names.length ? "" : name === "reward" ? "total" : name;
+    return scores.length ? [{ label, run: number, steps: of("step"), values: of("mean"), low: of("low"), high: of("high") }] : [];
+  }));
+}
+
 function curve(chart) {
-  const lines = chart.stacked ? stacked(chart.lines) : chart.lines;
-  const colours = lines.map((line, i) => runColour(data.runs.length > 1 && !chart.stacked ? line.run : i));
-  const scale = scaleOf(chart, lines);
+  const colours = chart.lines.map((line, i) => runColour(data.runs.length > 1 ? line.run : i));
+  const scale = scaleOf(chart);
   const svg = h("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", "aria-label": chart.title });
   svg.append(...axes(chart, scale));
-  // From the top down, so that lower layers of a stack stay visible.
-  const order = lines.map((_, i) => i);
-  if (chart.stacked) order.reverse();
-  for (const i of order) svg.append(...strokes(lines[i], colours[i], scale, chart));
+  chart.lines.forEach((line, i) => svg.append(...strokes(line, colours[i], scale, chart)));
   const box = h("div.curve", {}, h("h3", {}, chart.title), svg);
-  if (lines.length > 1) box.append(legend(chart, colours));
+  if (chart.lines.length > 1) box.append(legend(chart, colours));
   follow(box, svg, chart, colours, scale);
   return box;
 }
 
-function stacked(lines) {
-  const below = lines[0].values.map(() => 0);
-  return lines.map(line => {
-    const low = below.slice();
-    line.values.forEach((value, i) => (below[i] += value));
-    return { ...line, values: below.slice(), low, high: below.slice() };
-  });
-}
-
-function scaleOf(chart, lines) {
+function scaleOf({ lines, percent: shares }) {
   const steps = lines.flatMap(line => [line.steps[0], line.steps[line.steps.length - 1]]);
   let low = Infinity, high = -Infinity;
   for (const line of lines)
@@ -43,10 +89,9 @@ function scaleOf(chart, lines) {
         low = Math.min(low, value);
         high = Math.max(high, value);
       }
-  if (chart.percent) [low, high] = [0, 1];
-  if (chart.stacked) low = 0;
+  if (shares) [low, high] = [0, 1];
   if (low === high) [low, high] = [low - (Math.abs(low) || 1) / 2, high + (Math.abs(high) || 1) / 2];
-  const margin = chart.percent || chart.stacked ? 0 : 0.04 * (high - low);
+  const margin = shares ? 0 : 0.04 * (high - low);
   [low, high] = [low - margin, high + margin];
   const first = Math.min(...steps), last = Math.max(...steps, first + 1);
   return {
@@ -77,14 +122,13 @@ function ticks(low, high, about) {
   return found;
 }
 
-function strokes(line, colour, scale, { stacked: filled, exact }) {
+function strokes(line, colour, scale, { exact }) {
   const nodes = [];
   if (line.low.length) {
     const back = line.steps.map((_, i) => i).reverse();
     const edge = path(line.steps, line.high, scale) + back.map(i => `L${point(line.steps[i], line.low[i], scale)}`).join("") + "Z";
-    nodes.push(h("path", { d: edge, style: `fill:${colour};opacity:${filled ? 0.85 : 0.14}` }));
+    nodes.push(h("path", { d: edge, style: `fill:${colour};opacity:.14` }));
   }
-  if (filled) return nodes;
   const few = exact || line.steps.length < 20;
   const style = `fill:none;stroke:${colour};stroke-linejoin:round;`;
   nodes.push(h("path", { d: path(line.steps, line.values, scale), style: style + (few ? "stroke-width:1.8" : "stroke-width:1;opacity:.32") }));
@@ -110,12 +154,12 @@ function runningMean(values, weight = 0.1) {
   });
 }
 
-function labelOf(chart, line) {
-  return data.runs.length > 1 && !chart.stacked ? data.runs[line.run] : line.label;
+function labelOf(line) {
+  return data.runs.length > 1 ? data.runs[line.run].name : line.label;
 }
 
 function legend(chart, colours) {
-  const entries = chart.lines.map((line, i) => h("span", {}, h("i.dot", { style: `background:${colours[i]}` }), labelOf(chart, line)));
+  const entries = chart.lines.map((line, i) => h("span", {}, h("i.dot", { style: `background:${colours[i]}` }), labelOf(line)));
   return h("div.legend", {}, ...entries);
 }
 
@@ -132,7 +176,7 @@ function follow(box, svg, chart, colours, scale) {
     const step = closest.reduce((a, b) => (Math.abs(b - wanted) < Math.abs(a - wanted) ? b : a));
     const shown = value => (chart.percent ? percent(value) : figure(value));
     const rows = chart.lines.map((line, i) =>
-      h("div", {}, h("i.dot", { style: `background:${colours[i]}` }), `${labelOf(chart, line)} ${valueAt(line, step, shown)}`));
+      h("div", {}, h("i.dot", { style: `background:${colours[i]}` }), `${labelOf(line)} ${valueAt(line, step, shown)}`));
     tip.replaceChildren(h("div", {}, `step ${step}`), ...rows);
     cursor.setAttribute("x1", scale.x(step));
     cursor.setAttribute("x2", scale.x(step));

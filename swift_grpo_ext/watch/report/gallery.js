@@ -17,8 +17,8 @@ function startGallery() {
 }
 
 function fillFilters() {
-  const rewards = new Set(data.groups.flatMap(group => group.rows.length ? Object.keys(group.rows[0].rewards) : []));
-  options(byId("run"), [["", "all"], ...data.runs.map((name, i) => [String(i), name])]);
+  const rewards = new Set(data.groups.flatMap(group => group.samples.length ? Object.keys(group.samples[0].rewards) : []));
+  options(byId("run"), [["", "all"], ...data.runs.map((run, i) => [String(i), run.name])]);
   byId("run").parentElement.hidden = data.runs.length < 2;
   options(byId("figure"), [["advantage", "advantage"], ...[...rewards].map(name => ["r:" + name, name])], rewards.size ? 1 : 0);
   const steps = data.groups.map(group => group.step);
@@ -51,7 +51,7 @@ function choose() {
   for (const group of data.groups) {
     if (run !== "" && group.run !== Number(run)) continue;
     if ((from !== null && group.step < from) || (to !== null && group.step > to)) continue;
-    const rows = group.rows.filter(passes);
+    const rows = distinct(group.samples).filter(passes);
     if (rows.length) chosen.push({ group, rows });
   }
   order();
@@ -59,6 +59,16 @@ function choose() {
   byId("gallery").replaceChildren();
   drawn = 0;
   showMore();
+}
+
+// The different completions of a group, best advantage first.
+function distinct(samples) {
+  const merged = new Map();
+  for (const sample of samples) {
+    const key = JSON.stringify([sample.text, sample.rewards, sample.advantage, sample.read]);
+    merged.set(key, { ...sample, count: (merged.get(key)?.count || 0) + 1 });
+  }
+  return [...merged.values()].sort((a, b) => (b.advantage || 0) - (a.advantage || 0) || b.count - a.count);
 }
 
 function figureOf(row) {
@@ -105,13 +115,13 @@ function card({ group, rows }) {
   const located = group.gold.length || rows.some(row => row.regions.length);
   const names = Object.keys(rows[0].rewards);
   const head = h("header", {}, h("b", {}, `Step ${group.step}`));
-  if (data.runs.length > 1) head.append(h("span", {}, h("i.dot", { style: `background:${runColour(group.run)}` }), data.runs[group.run]));
+  if (data.runs.length > 1) head.append(h("span", {}, h("i.dot", { style: `background:${runColour(group.run)}` }), data.runs[group.run].name));
   if (group.solution) head.append(h("span", {}, "gold: " + group.solution.slice(0, 200)));
-  const pictures = group.images.map((image, i) => picture(image, located && i === group.on, group, rows));
+  const pictures = group.images.map((image, i) => picture(image, located && i === group.image_index, group, rows));
   const number = parts => h("th.number", {}, ...parts);
   const table = h("table", {},
     h("thead", {}, h("tr", {}, h("th", {}, "completion"), number(["times"]), ...names.map(name => number(breakable(name))), number(["advantage"]))),
-    h("tbody", {}, ...rows.map((row, i) => tableRow(row, names, i, pictures[group.on]))));
+    h("tbody", {}, ...rows.map((row, i) => tableRow(row, names, i, pictures[group.image_index]))));
   const prompt = h("details", {}, h("summary", {}, "prompt"));
   prompt.addEventListener("toggle", () => prompt.childElementCount < 2 && prompt.append(h("pre", {}, data.prompts[group.prompt])));
   const kind = !pictures.length ? ".textonly" : located ? ".located" : "";

@@ -34,7 +34,6 @@ class Sample:
     advantage: float | None
     regions: tuple[Region, ...] = ()
     read: tuple[str, ...] = ()  # what each reward took for the answer, or why it gave less than its best
-    count: int = 1  # times that its group has it
 
 
 @dataclass(frozen=True)
@@ -103,9 +102,7 @@ def read_run(output_dir: str | Path) -> Run:
     size = whole(arguments.get("num_generations")) or 8
     rows = read_completions(folder, damaged) if (folder / "completions.jsonl").is_file() else []
     sampled = [row for row in rows if row.get("split") != "eval"]
-    groups = _since_resumed(read_groups(sampled, size, names), attrgetter("step"))
-    if _trains_again(arguments):
-        groups = _each_rollout_once(groups)
+    groups = _each_rollout_once(_since_resumed(read_groups(sampled, size, names), attrgetter("step")))
     evaluations = (replace(one, scores=_renamed(one.scores, names)) for one in read_evaluations(folder))
     return Run(
         folder,
@@ -160,18 +157,11 @@ def _since_resumed(logged: Iterable[T], step: Callable[[T], int]) -> list[T]:
     return kept
 
 
-def _trains_again(arguments: Mapping[str, object]) -> bool:
-    """A rollout is good for several steps, and ms-swift logs it with each of them."""
-    names = ("num_iterations", "steps_per_generation", "gradient_accumulation_steps")
-    iterations, steps, accumulation = (whole(arguments.get(name)) for name in names)
-    return iterations > 1 or steps > max(accumulation, 1)
-
-
 def _each_rollout_once(groups: Iterable[Group]) -> list[Group]:
-    """Rollouts at the first step that was trained on them."""
+    """Rollouts at the first step that was trained on them: ms-swift logs one with each of its steps."""
     kept: list[Group] = []
     last: list[Group] = []
-    for step, several in groupby(groups, key=lambda group: group.step):
+    for step, several in groupby(groups, key=attrgetter("step")):
         these = list(several)
         if [replace(group, step=step) for group in last] != these:
             kept += these
@@ -182,12 +172,7 @@ def _each_rollout_once(groups: Iterable[Group]) -> list[Group]:
 def read_gains(folder: Path) -> tuple[str, ...]:
     """Lines of ``gains.json``, which the trainer writes."""
     rows = _as(dict, _object(folder / GAINS).get("gains"))
-    return tuple(_gain(name, row) for name, row in rows.items() if isinstance(row, dict))
-
-
-def _gain(name: str, row: Mapping[str, object]) -> str:
-    why, fix = (f" {text}" if (text := row.get(key)) else "" for key in ("why", "fix"))
-    return f"{name} {row.get('state')}" + (why and f":{why}") + (fix and f" (to change it:{fix})")
+    return tuple(f"{name} {' '.join(map(str, filter(None, row.values())))}" for name, row in rows.items())
 
 
 def _object(path: Path) -> dict[str, object]:
@@ -253,16 +238,13 @@ def whole(value: object) -> int:
 
 
 def _regions(value: object) -> tuple[Region, ...]:
-    regions = [_as(dict, entry) for entry in _as(list, value)[:_MOST_REGIONS]]
-    places = (region for region in regions if _is_place(region.get("at")))
-    return tuple(
-        {"at": tuple(map(float, place["at"])), "label": _text(place.get("label"))[:80]} for place in places
-    )
-
-
-def _is_place(at: object) -> bool:
-    numbers = [part for part in _as(list, at) if isinstance(part, (int, float)) and math.isfinite(part)]
-    return len(numbers) in (2, 4) and numbers == at
+    regions = []
+    for entry in _as(list, value)[:_MOST_REGIONS]:
+        at = _as(list, _as(dict, entry).get("at"))
+        numbers = [float(part) for part in at if isinstance(part, (int, float)) and math.isfinite(part)]
+        if len(numbers) == len(at) and len(at) in (2, 4):
+            regions.append({"at": tuple(numbers), "label": _text(entry.get("label"))[:80]})
+    return tuple(regions)
 
 
 def _text(value: object) -> str:

@@ -4,7 +4,6 @@ import math
 import statistics
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from swift_grpo_ext.watch.causes import FEW_GROUPS, Cause, first_cause
@@ -158,41 +157,42 @@ _TRENDS = {
     "gradient norm": "grad_norm",
     "KL to the reference": "kl",
     "tokens a completion": "completions/mean_length",
+    "seconds a step": "step_time",
 }
 
 
 def figures(run: Run) -> list[Figure]:
     """The numbers on top of the report."""
+    completions = sum(len(group.samples) for group in run.groups)
+    evaluated = f", {run.evaluated:,} of evaluation not shown" if run.evaluated else ""
+    logged = f"{completions:,} completions logged{evaluated}"
+    steps = str(run.records[-1].get("global_step/max_steps", run.records[-1]["step"])).replace("/", " of ")
     ends = {label: trend(run.series(name)) for label, name in _TRENDS.items()}
     shown = [
         Figure(label, f"{both.first:.3g} → {both.last:.3g}", "first → last fifth")
         for label, both in ends.items()
         if both
     ]
-    if seconds := run.finite("step_time").values():
-        shown.append(Figure("seconds a step", f"{statistics.median(seconds):.3g}", "median"))
-    return [_steps(run), *shown]
+    return [Figure("steps", steps, logged), *shown]
 
 
 def _of_held_out(run: Run, history: HeldOutHistory) -> Iterable[str]:
-    """The best checkpoint, of those that are left."""
+    """The best checkpoint, and of those that are left the best, if it is another."""
     best = history.best
     if best is None:
         return
-    metric = history.metric
-    left = {evaluation.step: _checkpoint(run, evaluation.step) for evaluation in history.best_first()}
-    step, checkpoint = next((item for item in left.items() if item[1]), (best.step, None))
+    resumed = [run.resumed_from.parent] if run.resumed_from else []
+    left = [
+        (evaluation.step, checkpoint)
+        for evaluation in history.best_first()
+        for folder in (run.folder, *resumed)
+        if (checkpoint := folder / f"checkpoint-{evaluation.step}").is_dir()
+    ]
+    step, checkpoint = left[0] if left else (best.step, None)
     where = f": {checkpoint}" if checkpoint else "; no checkpoint of that step is left"
     if step != best.step:
         where = f"; of the checkpoints that are left that of step {step} is the best: {checkpoint}"
-    yield f"Best held-out {metric} {history.best_in_words}, at step {best.step}{where}."
-
-
-def _checkpoint(run: Run, step: int) -> Path | None:
-    """The folder of a step's checkpoint, if it is still there."""
-    resumed = [run.resumed_from.parent] if run.resumed_from else []
-    places = (folder / f"checkpoint-{step}" for folder in (run.folder, *resumed))
-    return next((place for place in places if place.is_dir()), None)
+    yield f"Best held-out {history.metric} {history.best_in_words}, at step {best.step}{where}."
 
 
 def _of_monitors(run: Run) -> dict[str, str]:
@@ -256,14 +256,3 @@ def _what_counts(run: Run) -> Iterable[str]:
             "Loss and KL prove nothing here: on-policy the loss is 0 by construction, and with beta 0 no KL "
             "is logged. The reward's trend does, and whether parameters move."
         )
-
-
-def _steps(run: Run) -> Figure:
-    planned = str(run.records[-1].get("global_step/max_steps", "")).partition("/")[2]
-    last = str(run.records[-1]["step"])
-    completions = sum(len(group.samples) for group in run.groups)
-    evaluated = f", {run.evaluated:,} of evaluation not shown" if run.evaluated else ""
-    logged = (
-        f"{completions:,} completions logged{evaluated}" if completions else "completions were not logged"
-    )
-    return Figure("steps", last if planned in ("", last) else f"{last} of {planned}", logged)

@@ -69,6 +69,21 @@ def test_what_a_person_sees(browser, boxes, screenshots):
             assert len(image.convert("RGB").getcolors(1 << 24)) > 50, "the page is not blank"
 
 
+def test_equal_completions_are_one_row_and_the_best_comes_first(browser, tmp_path):
+    own = {"question": ["Which digit is this?"] * 4, "read": [{"ext_choice": "7"}] * 4}
+    run = write_run(tmp_path / "run", rising(12), completions=[table(1, ["7", "7", "1", "7"]) | own])
+    page = browser.open(write_report(run).html.as_uri())
+    rows = (
+        "[...document.querySelectorAll('.card tbody tr')].map(row => row.innerText.split(/\\s+/).join(' '))"
+    )
+    assert page.run(rows) == [
+        "7 ext_choice: read 7 2 1 not scored +1.00",
+        "1 ext_choice: read 7 1 0 not scored −1.00",
+        "7 ext_choice: read 7 1 0 not scored −1.00",
+    ]
+    assert page.text(".card > p") == "Which digit is this?"
+
+
 def test_boxes_and_points_lie_where_they_belong(browser, boxes, screenshots):
     page = browser.open(write_report(boxes).html.as_uri())
     page.wait("document.querySelector('.card img').complete")
@@ -276,7 +291,7 @@ def test_a_run_that_goes_on_after_a_break(browser, tmp_path, screenshots):
         right = tuple(float(row < 8 * number) for row in range(40))
         append(folder, Evaluation(10 * number, {"reward": right}, rows="40 rows"))
     page = browser.open(write_report(folder).html.as_uri())
-    assert page.text("#curves h3") == "held-out reward: mean and 95 % interval"
+    assert page.text("#rewards h3") == "held-out reward: mean and 95 % interval"
     assert page.text("#folded summary").split(" ")[0] == str(
         page.run("document.querySelectorAll('#flat .curve').length")
     )

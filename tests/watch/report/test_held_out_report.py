@@ -3,9 +3,10 @@
 import json
 
 from swift_grpo_ext.watch.held_out import Evaluation, append
-from swift_grpo_ext.watch.report.page_data import charts
+from swift_grpo_ext.watch.report import write_report
 from swift_grpo_ext.watch.report.run import read_run
 from swift_grpo_ext.watch.report.verdict import judge
+from tests.watch.report.made_up_run import data_of
 
 
 def run_with(folder, right):
@@ -56,13 +57,11 @@ def test_held_out_rows_decide_where_training_rewards_say_nothing(tmp_path):
     assert verdict.headline.startswith("No clear change: the held-out reward went from 0.5 to 0.5")
 
 
-def test_the_held_out_curve_comes_first_with_its_interval(tmp_path):
-    run = run_with(tmp_path, [10, 30])
-    first = charts([run])[0]
-    assert first.title.startswith("held-out reward")
-    (line,) = first.lines
-    assert line.steps == (10, 20)
-    assert line.low[0] < line.values[0] == 0.25 < line.high[0]
+def test_the_page_has_each_evaluation_with_its_interval(tmp_path):
+    run_with(tmp_path, [10, 30])
+    first, second = data_of(write_report(tmp_path))["runs"][0]["held_out"]
+    assert (first["step"], second["step"]) == (10, 20)
+    assert first["low"] < first["mean"] == 0.25 < first["high"]
 
 
 def test_each_reward_has_its_held_out_curve(tmp_path):
@@ -74,7 +73,7 @@ def test_each_reward_has_its_held_out_curve(tmp_path):
         scores |= {"long": tuple(float(row < long) for row in range(40))}
         total = tuple(map(sum, zip(*scores.values(), strict=True)))
         append(tmp_path, Evaluation(step, {"reward": total, **scores}, 1.0, "40 rows"))
-    run = read_run(tmp_path)
-    found = {line.label: line.values for line in charts([run])[0].lines}
-    assert found == {"total": (0.875, 1.25), "right": (0.75, 0.25), "long": (0.125, 1.0)}
-    assert [line.label for line in charts([run, run])[0].lines] == ["", ""]
+    means = {}
+    for score in data_of(write_report(tmp_path))["runs"][0]["held_out"]:
+        means.setdefault(score["reward"], []).append(score["mean"])
+    assert means == {"reward": [0.875, 1.25], "right": [0.75, 0.25], "long": [0.125, 1.0]}

@@ -121,7 +121,7 @@ def test_columns_of_other_kinds_than_expected_break_nothing(tmp_path):
     folder = write_run(tmp_path / "run", [0.1] * 5, completions=[odd])
     (folder / "args.json").write_text('["no table"]')
     report = write_report(folder)
-    assert sum(row["count"] for group in data_of(report)["groups"] for row in group["rows"]) == 4
+    assert sum(len(group["samples"]) for group in data_of(report)["groups"]) == 4
 
 
 def test_a_rollout_of_several_steps_is_shown_once(tmp_path):

@@ -30,11 +30,10 @@ def test_a_stock_run_becomes_a_report(tiny_qwen_stock, digits, tmp_path):
     assert [len(group.samples) for group in run.groups] == [4] * STEPS
     assert not judge(run).headline.startswith(("Too early", "Nothing is learned"))
     report = write_report(tmp_path)
-    titles = {chart["title"].split(" (")[0] for chart in data_of(report)["charts"]}
-    assert titles >= {
+    assert data_of(report)["runs"][0]["figures"].keys() >= {
         "reward",
-        "KL to the reference model",
-        "gradient norm before clipping",
-        "completion length",
+        "kl",
+        "grad_norm",
+        "completions/mean_length",
     }
     assert {group["step"] for group in data_of(report)["groups"]} == set(range(1, STEPS + 1))

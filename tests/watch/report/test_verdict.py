@@ -68,7 +68,7 @@ def test_a_run_that_never_scored_anything(tmp_path):
     kept = [{name: line[name] for name in line if not name.startswith("reward")} for line in lines]
     (folder / "logging.jsonl").write_text("".join(json.dumps(record) + "\n" for record in kept))
     assert judge(read_run(folder)).headline.startswith("Nothing is learned: no completion was scored for 12")
-    assert "reward" not in {chart["title"] for chart in data_of(write_report(folder))["charts"]}
+    assert "reward" not in data_of(write_report(folder))["runs"][0]["figures"]
 
 
 def test_trend_needs_enough_steps_and_forgets_nan(tmp_path):
