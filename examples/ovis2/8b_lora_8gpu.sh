@@ -12,15 +12,15 @@ export ROOT_IMAGE_DIR="${IMAGES:-../tasks/data}"
 swift rlhf --rlhf_type grpo \
     --model thisisiron/Ovis2-8B-hf \
     --external_plugins "$(swift-grpo-ext path)" \
-    --tuner_type lora --deepspeed ext_zero2 \
+    --tuner_type lora --lora_rank 32 --lora_alpha 64 --deepspeed ext_zero2 \
     --dataset "${DATA:-../tasks/data/counting.jsonl}" \
     --val_dataset "${VAL_DATA:-../tasks/data/counting_held_out.jsonl}" \
     --system ../tasks/system.txt \
     --reward_funcs ext_count ext_format --reward_weights 1 0.2 \
-    --torch_dtype bfloat16 --learning_rate 1e-5 \
+    --torch_dtype bfloat16 --learning_rate 2e-5 --warmup_ratio 0.05 \
     --num_generations 8 --per_device_train_batch_size 4 --gradient_accumulation_steps 2 \
     --max_length 4096 --max_completion_length 512 \
     --use_vllm false \
-    --num_train_epochs 1 --eval_steps 50 --save_steps 50 --save_total_limit 2 \
+    --num_train_epochs 3 --eval_steps 50 --save_steps 50 --save_total_limit 2 \
     --logging_steps 1 --log_completions true --report_to tensorboard --ddp_timeout 3600 \
     --output_dir "${OUTPUT:-output/8b_lora_8gpu}"

@@ -22,7 +22,7 @@ swift rlhf \
     --tuner_type lora \
     --torch_dtype bfloat16 \
     --attn_impl sdpa \
-    --learning_rate 1e-5 \
+    --learning_rate 2e-5 --warmup_ratio 0.05 \
     --beta 0.04 \
     --num_generations 8 \
     --per_device_train_batch_size 8 \
@@ -30,7 +30,7 @@ swift rlhf \
     --max_length 1536 \
     --max_completion_length 1024 \
     --ddp_timeout 3600 \
-    --lora_rank 8 \
+    --lora_rank 32 --lora_alpha 64 \
     --lora_dropout 0.0 \
     --deepspeed ext_zero3 \
     --use_vllm true \
@@ -42,6 +42,6 @@ swift rlhf \
     --sleep_level 1 \
     --offload_model false \
     --offload_optimizer false \
-    --num_train_epochs 1 --num_generations_eval 1 --eval_steps 50 --save_steps 50 --save_total_limit 2 \
+    --num_train_epochs 3 --num_generations_eval 1 --eval_steps 50 --save_steps 50 --save_total_limit 2 \
     --logging_steps 1 --log_completions true --report_to tensorboard \
     --output_dir "${OUTPUT:-output/72b_lora_8gpu_colocate}"

@@ -23,8 +23,8 @@ swift rlhf --rlhf_type grpo \
     --num_generations 8 --per_device_train_batch_size 1 --gradient_accumulation_steps 8 \
     --max_length 4096 --max_completion_length 1024 \
     --use_vllm true --vllm_mode colocate \
-    --vllm_gpu_memory_utilization 0.35 --vllm_max_model_len 4096 \
+    --vllm_gpu_memory_utilization 0.35 --vllm_max_model_len 5120 \
     --sleep_level 1 --offload_model true --offload_optimizer true \
-    --num_train_epochs 1 --eval_steps 50 --save_steps 50 --save_total_limit 2 \
+    --num_train_epochs 3 --eval_steps 50 --save_steps 50 --save_total_limit 2 \
     --logging_steps 1 --log_completions true --report_to tensorboard --ddp_timeout 3600 \
     --output_dir "${OUTPUT:-output/7b_full_8gpu}"
