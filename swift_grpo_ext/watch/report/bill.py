@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from swift_grpo_ext.watch.journal import read_events
 from swift_grpo_ext.watch.phases import PHASES
-from swift_grpo_ext.watch.report.run import Run
+from swift_grpo_ext.watch.report.run import Run, whole
 
 REST = "rest"
 LEAST = 0.005  # share below which a phase is part of the rest
@@ -31,10 +31,8 @@ def bill(run: Run) -> list[Bar]:
     steps = 0
     for event in read_events(run.folder, ("bill",)):
         spent = event.get("seconds")
-        steps += event["steps"] if isinstance(event.get("steps"), int) else 0
-        seconds.update(
-            {name: spent[name] for name in PHASES if name in spent} if isinstance(spent, dict) else {}
-        )
+        steps += whole(event.get("steps"))
+        seconds.update({name: spent[name] for name in PHASES if isinstance(spent, dict) and name in spent})
     total = seconds.total()
     if not steps or total <= 0:
         return []

@@ -37,7 +37,7 @@ def page_data(runs: Sequence[Run], names: Sequence[str], completions: int) -> st
         ],
         "prompts": list(prompts),
     }
-    shown = _shown(data) | {"images": list(map(data_uri, images))}
+    shown = {name: _shown(value) for name, value in data.items()} | {"images": list(map(data_uri, images))}
     text = json.dumps(shown, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     return text.translate(_HARMLESS)
 

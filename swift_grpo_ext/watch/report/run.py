@@ -238,7 +238,7 @@ def whole(value: object) -> int:
 
 
 def _regions(value: object) -> tuple[Region, ...]:
-    regions = []
+    regions: list[Region] = []
     for entry in _as(list, value)[:_MOST_REGIONS]:
         at = _as(list, _as(dict, entry).get("at"))
         numbers = [float(part) for part in at if isinstance(part, (int, float)) and math.isfinite(part)]

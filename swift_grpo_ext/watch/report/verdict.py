@@ -145,10 +145,11 @@ def _held_out_change(history: HeldOutHistory, reward: str) -> Trend | None:
     change = scored[-1].change_since(scored[0], reward) if len(scored) > 1 else None
     if change is None:
         return None
-    ends = (statistics.fmean(evaluation.scored(reward)) for evaluation in (scored[0], scored[-1]))
+    first, last = (statistics.fmean(evaluation.scored(reward)) for evaluation in (scored[0], scored[-1]))
+    low, high = change.low, change.high
     if reward == history.metric and not history.greater_is_better:
-        return Trend(*ends, -change.high, -change.low, str(change))
-    return Trend(*ends, change.low, change.high, str(change))
+        low, high = -high, -low
+    return Trend(first, last, low, high, str(change))
 
 
 _TRENDS = {
@@ -188,10 +189,10 @@ def _of_held_out(run: Run, history: HeldOutHistory) -> Iterable[str]:
         for folder in (run.folder, *resumed)
         if (checkpoint := folder / f"checkpoint-{evaluation.step}").is_dir()
     ]
-    step, checkpoint = left[0] if left else (best.step, None)
-    where = f": {checkpoint}" if checkpoint else "; no checkpoint of that step is left"
-    if step != best.step:
-        where = f"; of the checkpoints that are left that of step {step} is the best: {checkpoint}"
+    where = "; no checkpoint of that step is left"
+    for step, checkpoint in left[:1]:
+        other = f"; of the checkpoints that are left that of step {step} is the best"
+        where = f"{other if step != best.step else ''}: {checkpoint}"
     yield f"Best held-out {history.metric} {history.best_in_words}, at step {best.step}{where}."
 
 
