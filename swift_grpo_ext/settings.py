@@ -65,7 +65,7 @@ class Settings(BaseSettings):
     on_stall: Literal["warn", "abort"] = Field(
         default="warn",
         description="What to do when a phase lasts too long. warn: write the stacks of all threads of every "
-        "rank. abort: also save the last step and end all ranks with exit status 75.",
+        "rank. abort: also end all ranks, with exit status 75.",
     )
     stall_seconds: float | None = Field(
         default=None,

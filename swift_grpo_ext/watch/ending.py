@@ -1,31 +1,22 @@
-"""How a run ends before its time: on a signal after its step, or hanging, with a last checkpoint."""
+"""How a run ends before its time: on a signal, after the step that has begun."""
 
 import atexit
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
 import threading
-import time
-from concurrent.futures import ThreadPoolExecutor, TimeoutError
 from contextlib import suppress
-from pathlib import Path
 from types import FrameType
 
 import psutil
-
-from swift_grpo_ext.watch.phases import Phases
-from swift_grpo_ext.watch.watched import Watched
 
 # The command dies of Ctrl-C with 22 lines of traceback, after this process. A minute is waited for both.
 _WHEN_BOTH_HAVE_ENDED = """
 for _ in $(seq 600); do kill -0 "$1" || kill -0 "$2" || break; sleep 0.1; done 2> /dev/null
 printf '%s\n' "$0" >&2
 """
-SECONDS = 120.0  # that it may take; a thread that does not come to its end is left behind
-_HALF_DONE = ("optimizer", "save")
 
 
 class EndRequest:
@@ -126,54 +117,3 @@ def _lives(process: psutil.Process) -> bool:
     with suppress(psutil.NoSuchProcess):
         return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
     return False
-
-
-def save_last_step(trainer: Watched, phases: Phases, seconds: float = SECONDS) -> str:
-    """Write a checkpoint of the last finished step, from a thread that does not train; says what was done."""
-    step = int(trainer.state.global_step)
-    folder = Path(trainer.args.output_dir) / f"checkpoint-{step}"
-    stuck = phases.now
-    if reason := _why_not(trainer, stuck.phase, step, folder):
-        return reason
-    fresh = folder.with_name(f"unfinished-checkpoint-{step}")
-    saving = ThreadPoolExecutor(1, "swift-grpo-ext last checkpoint").submit(_save, trainer, fresh)
-    try:
-        error = saving.exception(seconds)
-    except TimeoutError:
-        return f"saving step {step} took longer than {seconds:.0f} s and was given up"
-    if error is not None:
-        return f"saving step {step} failed: {type(error).__name__}: {error}"
-    if phases.now != stuck:  # so an optimizer may have stepped meanwhile
-        shutil.rmtree(fresh)
-        return f"phase {stuck.phase} came to its end while step {step} was saved, so that is not kept"
-    os.replace(fresh, folder)  # last, so that whoever looks for the newest checkpoint finds a whole one
-    return f"step {step} is saved in {folder}"
-
-
-def _why_not(trainer: Watched, phase: str, step: int, folder: Path) -> str:
-    """Why nothing is to be saved; empty if something is."""
-    sharded = trainer.is_deepspeed_enabled or trainer.is_fsdp_enabled
-    reasons = {
-        "no step was finished, so there is nothing to save": step == 0,
-        f"step {step} was saved before": (folder / "trainer_state.json").is_file(),
-        "weights in shards cannot be saved by one rank; the last checkpoint is what there is": sharded,
-        f"phase {phase} leaves weights or files half changed, so they are not saved": phase in _HALF_DONE,
-    }
-    return next((reason for reason, holds in reasons.items() if holds), "")
-
-
-def _save(trainer: Watched, folder: Path) -> None:
-    """What ms-swift saves, without its collectives."""
-    trainer.save_model(str(folder), _internal_call=True)
-    if not trainer.args.save_only_model:
-        trainer._save_optimizer_and_scheduler(str(folder))
-        trainer._save_scaler(str(folder))
-        trainer._save_rng_state(str(folder))
-    trainer.state.save_to_json(str(folder / "trainer_state.json"))
-
-
-def wait_for(saved: Path, seconds: float = SECONDS) -> None:
-    """Until the rank that saves has made a file, or the time is over: a launcher kills all when one ends."""
-    deadline = time.monotonic() + seconds
-    while not saved.exists() and time.monotonic() < deadline:
-        time.sleep(0.2)

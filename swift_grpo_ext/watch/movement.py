@@ -11,7 +11,6 @@ from torch import Tensor
 TENSORS = 64
 ELEMENTS = 64
 
-_BITS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 _MASTERS = (
     # Flat partitions of DeepSpeed's optimizers: ZeRO-1/2, ZeRO-3, BF16_Optimizer.
     *("single_partition_of_fp32_groups", "fp32_partitioned_groups_flat", "fp32_groups_flat_partition"),
@@ -23,24 +22,15 @@ _MASTERS = (
 
 @dataclass(frozen=True)
 class Movement:
-    """How many of the elements changed between two looks, estimated from a sample. Adds up over ranks.
-
-    `log2_ulps` is the sum over those of log2 of the representable steps that they moved by.
-    """
+    """How many of the elements changed between two looks, estimated from a sample. Adds up over ranks."""
 
     elements: float = 0.0
     moved: float = 0.0
-    log2_ulps: float = 0.0
 
     @property
     def share(self) -> float | None:
         """Share of the elements that moved; None if nothing was sampled."""
         return self.moved / self.elements if self.elements else None
-
-    @property
-    def ulps(self) -> float | None:
-        """Geometric mean of the representable steps that the moved ones moved by; None if none moved."""
-        return 2 ** (self.log2_ulps / self.moved) if self.moved else None
 
 
 class Sampler:
@@ -50,37 +40,40 @@ class Sampler:
         self, tensors: Callable[[], Iterable[Tensor]], limit: int = TENSORS, elements: int = ELEMENTS
     ) -> None:
         self._tensors = tensors
-        found = list(tensors())
+        present = list(tensors())
         generator = torch.Generator().manual_seed(0)
         # Places in some of the tensors, evenly spread; at each look their number and sizes are the same.
         self._places: dict[int, Tensor] = {}
-        weights = [torch.zeros(0, dtype=torch.double)]
-        last = len(found) - 1
-        chosen = min(len(found), limit)
-        for number in (round(step * last / max(1, chosen - 1)) for step in range(chosen)):
-            size = found[number].numel()
+        chosen = min(len(present), limit)
+        for step in range(chosen):
+            number = round(step * (len(present) - 1) / max(1, chosen - 1))
+            size = present[number].numel()
             places = torch.randint(size, (min(elements, size),), generator=generator)
-            self._places[number] = places.to(found[number].device)
-            weights.append(torch.full(places.shape, size / len(places), dtype=torch.double))
-        self._weights = torch.cat(weights)  # how many elements each sampled one stands for
+            self._places[number] = places.to(present[number].device)
+        # How many elements of its tensor each sampled one stands for.
+        self._weights = [present[number].numel() / len(places) for number, places in self._places.items()]
         self._before = self._values()
 
     def look(self) -> Movement:
         """What changed since the last look."""
         before = self._before
         self._before = self._values()
-        distance = (self._before - before).abs()
-        log2_ulps = distance.clamp(min=1).double().log2() @ self._weights
-        moved = self._weights[distance != 0].sum()
-        return Movement(float(self._weights.sum()), float(moved), float(log2_ulps))
+        pairs = zip(self._before, before, strict=True)
+        changed = [float((now != then).sum()) for now, then in pairs]
+        sizes = map(len, self._before)
+        elements = sum(weight * size for weight, size in zip(self._weights, sizes, strict=True))
+        moved = sum(weight * number for weight, number in zip(self._weights, changed, strict=True))
+        return Movement(elements, moved)
 
-    def _values(self) -> Tensor:
-        """The sampled elements, `ordered`, on the CPU; neighbours of one type are copied there together."""
-        found = list(self._tensors())
-        taken = (torch.take(found[number].detach(), places) for number, places in self._places.items())
-        runs = groupby(taken, key=lambda one: (one.dtype, one.device))
-        nothing = torch.zeros(0, dtype=torch.long)
-        return torch.cat([nothing, *(ordered(torch.cat([*run])).cpu() for _, run in runs)])
+    def _values(self) -> list[Tensor]:
+        """The sampled elements of each tensor, on the CPU; all of one type and device are copied together."""
+        present = list(self._tensors())
+        taken = [torch.take(present[number].detach(), places) for number, places in self._places.items()]
+        copied: list[Tensor] = []
+        for _, neighbours in groupby(taken, key=lambda values: (values.dtype, values.device)):
+            several = list(neighbours)
+            copied += torch.cat(several).cpu().split([len(values) for values in several])
+        return copied
 
 
 def local_parameters(model: torch.nn.Module) -> Iterator[Tensor]:
@@ -119,13 +112,3 @@ def keeps_masters(optimizer: Any) -> bool:
     config = getattr(optimizer, "config", None)  # Megatron's
     is_mixed = any(getattr(config, kind, False) for kind in ("bf16", "fp16"))
     return is_mixed or next(local_masters(optimizer), None) is not None
-
-
-def ordered(values: Tensor) -> Tensor:
-    """Floats of one type as places among all of them, int64: neighbours are one apart, -0 and +0 none.
-
-    Those of one sign are ordered as their bits read as integers; those of the other count downwards.
-    """
-    width = values.element_size()
-    bits = values.contiguous().view(_BITS[width]).long()
-    return torch.where(bits < 0, -(2 ** (8 * width - 1)) - bits, bits)

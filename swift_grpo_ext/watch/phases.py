@@ -2,8 +2,7 @@
 
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -76,18 +75,6 @@ class Phases:
         self.longest: dict[str, float] = {}
         self.failed_in = ""  # the innermost phase that an error came out of
         self.now = Now("start", clock())
-
-    @contextmanager
-    def within(self, phase: str) -> Iterator[None]:
-        """Be in a phase for the length of a block."""
-        self.enter(phase)
-        try:
-            yield
-        except BaseException:
-            self.failed_in = self.failed_in or phase
-            raise
-        finally:
-            self.leave(phase)
 
     def enter(self, phase: str) -> None:
         """Begin a phase inside the current one."""

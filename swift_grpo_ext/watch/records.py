@@ -81,7 +81,6 @@ class StepFacts:
     grad_norm: float | None = None  # before clipping; None where ms-swift does not tell
     skipped: bool = False  # the update was dropped: by ms-swift for a NaN, by the scaler or by DeepSpeed
     moved: float | None = None  # share of sampled trainable elements whose value changed
-    ulps: float | None = None  # by how many representable steps those did, geometric mean
     master_moved: float | None = None  # share of the optimizer's float32 copies; None where there are none
     tokens: int | None = None  # completion tokens in the loss, all ranks
     entropy: float | None = None  # nats per token at the sampling temperature

@@ -15,7 +15,8 @@ from swift_grpo_ext.errors import DeadRunError, RefusedError
 from swift_grpo_ext.settings import current_settings
 from swift_grpo_ext.version import __version__
 from swift_grpo_ext.watch.causes import Cause
-from swift_grpo_ext.watch.ending import EndRequest, save_last_step, wait_for
+from swift_grpo_ext.watch.checkpoints import newest_whole
+from swift_grpo_ext.watch.ending import EndRequest
 from swift_grpo_ext.watch.guard import watches
 from swift_grpo_ext.watch.journal import Journal
 from swift_grpo_ext.watch.learning import LearningMonitor
@@ -70,7 +71,6 @@ class Watch(TrainerCallback):
         self.exit_status = 0  # of the process, where it was asked to end before its last step
         self._begun_at = 0  # steps that were taken before this run
         self._end_request = EndRequest()
-        self._saved = self.journal.folder / "stall_saved"  # the ranks that do not save wait for this file
         self._watchdog = Watchdog(
             self.phases,
             self.journal,
@@ -120,8 +120,6 @@ class Watch(TrainerCallback):
 
     @watches("watchdog")
     def _watch_for_stalls(self) -> None:
-        if self._first:
-            self.journal.write(lambda: self._saved.unlink(missing_ok=True))
         self._watchdog.start()
 
     @watches("learning rate")
@@ -225,18 +223,11 @@ class Watch(TrainerCallback):
                 logger.info(f"swift-grpo-ext [bill] {bill}")
 
     def _abort(self) -> None:
-        """The run hangs and is to end: save what can be saved. Runs in the watchdog's thread."""
-        try:
-            if self._trainer.args.should_save:
-                done = save_last_step(self._trainer, self.phases)
-                print(f"swift-grpo-ext [stall] the run ends: {done}", file=sys.stderr, flush=True)
-                self.journal.add("aborted", step=int(self._trainer.state.global_step), text=done)
-                self.journal.write(self._saved.touch)
-            else:
-                wait_for(self._saved)
-        finally:
-            sys.stderr.flush()
-            os._exit(EXIT_CODE)  # whatever the threads do
+        """The run hangs and is to end. Runs in the watchdog's thread, on every rank."""
+        whole = newest_whole(Path(self._trainer.args.output_dir))
+        print(f"swift-grpo-ext [stall] the run ends; newest whole checkpoint: {whole}", file=sys.stderr)
+        sys.stderr.flush()
+        os._exit(EXIT_CODE)  # whatever the threads do
 
     def tell(self, cause: Cause | None) -> None:
         """Say what is wrong, and write it down."""
@@ -305,14 +296,13 @@ class Watch(TrainerCallback):
         self._charge(int(self._trainer.state.global_step), self.billing.close(), last=True)
 
     def _facts(self, step: int, grad_norm: float | None, total: Tally) -> StepFacts:
-        weights = Movement(total.elements, total.moved, total.log2_ulps)
+        weights = Movement(total.elements, total.moved)
         return StepFacts(
             step=step,
             learning_rate=self._learning_rate,
             grad_norm=grad_norm,
             skipped=total.skipped > 0,
             moved=weights.share,
-            ulps=weights.ulps,
             master_moved=Movement(total.masters, total.masters_moved).share,
             tokens=round(total.tokens),
             entropy=total.surprise / total.forwarded if total.forwarded else None,

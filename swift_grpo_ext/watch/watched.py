@@ -34,15 +34,6 @@ class Watched(Protocol):
     scoring: Any  # our `Scoring`
     _metrics: dict[str, defaultdict[str, list[float]]]
 
-    def save_model(self, output_dir: str, _internal_call: bool) -> None:
-        """Writes the model."""
-
-    def _save_optimizer_and_scheduler(self, output_dir: str) -> None: ...
-
-    def _save_scaler(self, output_dir: str) -> None: ...
-
-    def _save_rng_state(self, output_dir: str) -> None: ...
-
 
 def run_facts(trainer: Watched, max_steps: int) -> RunFacts:
     """Facts of a run that is about to take the first of its steps, with model and optimizer prepared."""
@@ -92,7 +83,6 @@ class Tally:
     skipped: float = 0.0  # the update was dropped
     elements: float = 0.0  # see `Movement`
     moved: float = 0.0
-    log2_ulps: float = 0.0
     masters: float = 0.0  # the same of the float32 copies
     masters_moved: float = 0.0
     surprise: Any = 0.0  # sum over completion tokens that were forwarded of minus their log-prob
@@ -111,7 +101,6 @@ def add_scalars(
     """Hand the figures of a step to ms-swift's log, and so to every tracker."""
     scalars = {
         "watch/moved": facts.moved,
-        "watch/moved_ulps": facts.ulps,
         "watch/master_moved": facts.master_moved,
         "watch/skipped": float(facts.skipped),
         "watch/advantaged": facts.rollout.advantaged,

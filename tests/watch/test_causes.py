@@ -37,7 +37,6 @@ GOOD = StepFacts(
     learning_rate=1e-6,
     grad_norm=0.5,
     moved=0.99,
-    ulps=4.0,
     tokens=900,
     entropy=1.0,
     rollout=GOOD_ROLLOUT,

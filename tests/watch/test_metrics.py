@@ -4,7 +4,7 @@ from swift_grpo_ext.watch.metrics import MOST, FewFigures
 from swift_grpo_ext.watch.phases import PHASES
 
 HOST = {"loss": [0.1], "reward": [0.5], "rewards/mine/mean": [0.5], "rewards/mine/std": [0.1], "kl": [0.0]}
-WATCHED = "moved moved_ulps master_moved advantaged entropy engine_ratio engine_difference engine_largest"
+WATCHED = "moved master_moved advantaged entropy engine_ratio engine_difference engine_largest"
 HEALTHY = {
     **{f"watch/{name}": [1.0] for name in WATCHED.split()},
     **{f"watch/{name}": [0.0] for name in ("skipped", "empty", "identical_groups")},

@@ -94,11 +94,7 @@ def test_every_rank_writes_its_stacks_and_one_tells(tmp_path):
 
 
 def test_a_blocked_reward_is_told_with_its_place_and_the_run_goes_on(watched_run, tmp_path):
-    saved = tmp_path / "watch/stall_saved"  # of an earlier run that hung
-    saved.parent.mkdir()
-    saved.touch()
     run = watched_run("BlocksUntilTold", env={"STALL_SECONDS": "1"}, max_steps=2, add_version=False)
-    assert not saved.exists()
     # On a machine under load other phases may last a second too.
     of_reward = [event for event in run.events if event.get("phase") == "reward"]
     assert [event["kind"] for event in of_reward] == ["stall", "stall-over"]
@@ -158,7 +154,7 @@ def hanging(model, digits, output, reward, ranks, **overrides):
         output,
         reward_funcs=f"test_{reward}",
         external_plugins=[plugin_file(), plugin],
-        **{"max_steps": 6, "save_strategy": "steps", "save_steps": 100, **overrides},
+        **{"max_steps": 6, "save_strategy": "steps", "save_steps": 1, **overrides},
     )
     words, env = asserting_mode(arguments, ranks)
     env |= {"SWIFT_GRPO_EXT_STALL_SECONDS": "8", "SWIFT_GRPO_EXT_ON_STALL": "abort"}
@@ -166,12 +162,11 @@ def hanging(model, digits, output, reward, ranks, **overrides):
 
 
 @pytest.mark.slow
-def test_abort_saves_the_last_step_and_a_run_goes_on_from_it(tiny_qwen, digits, tmp_path):
+def test_abort_names_the_newest_checkpoint_and_a_run_goes_on_from_it(tiny_qwen, digits, tmp_path):
     result = hanging(tiny_qwen, digits, tmp_path / "hung", "BlocksForEver", ranks=1)
     assert result.returncode == EXIT_CODE, result.tail[-2000:]
     folder = testing.newest_version(tmp_path / "hung")
-    (aborted,) = read_events(folder, ["aborted"])
-    assert aborted["text"].startswith("step 2 is saved in ")
+    assert f"the run ends; newest whole checkpoint: {folder / 'checkpoint-2'}" in result.tail
     arguments = testing.grpo_arguments(
         tiny_qwen,
         digits.train,
