@@ -12,20 +12,18 @@ from swift.utils import get_logger
 
 from swift_grpo_ext.errors import MissingExtraError, OutputFolderError
 from swift_grpo_ext.version import __version__
-from swift_grpo_ext.watch.report.bill import bill
 from swift_grpo_ext.watch.report.page_data import data_uri, page_data, thumbnail
 from swift_grpo_ext.watch.report.run import Run, read_run
-from swift_grpo_ext.watch.report.verdict import Figure, Verdict, figures, judge
+from swift_grpo_ext.watch.report.verdict import Figure, Verdict, judge
 
 __all__ = ["Figure", "Report", "Section", "Tile", "data_uri", "thumbnail", "write_report"]
 
 COMPARISON = "grpo-comparison"  # folder of a comparison of several runs, where the command is called
 MOST_BYTES = 1 << 30  # of logged completions, that are read at the end of a run while the GPUs wait
-SOUND = 1.05  # mean of exp|d| above which importance sampling by the engine's log-probs is not sound
 COMPLETIONS = 5000  # completions of one run that a page shows unless more are asked for
 
 _FOLDER = Path(__file__).parent
-_SCRIPTS = ("page.js", "curves.js", "gallery.js", "start.js")
+_SCRIPTS = ("page.js", "summary.js", "curves.js", "gallery.js", "start.js")
 
 # ms-swift's arguments that shape a run, in the order in which they are shown.
 _ARGUMENTS = """
@@ -114,15 +112,11 @@ def rendered(
                 "resumed_from": run.resumed_from,
                 "name": name,
                 "verdict": verdict,
-                "figures": figures(run),
-                "bill": bill(run),
             }
             for name, verdict, run in zip(names, verdicts, runs, strict=True)
         ],
         extra_figures=extra_figures,
         sections=sections,
-        timed=any(bill(run) for run in runs),
-        engine=_engine(runs),
         arguments=_arguments(runs),
         total=sum(len(group.samples) for run in runs for group in run.groups),
         data=page_data(runs, names, completions),
@@ -188,12 +182,3 @@ def _arguments(runs: Sequence[Run]) -> list[tuple[str, list[str], bool]]:
         if any(values):
             rows.append((name, values, len(set(values)) > 1))
     return rows
-
-
-def _engine(runs: Sequence[Run]) -> str:
-    """How far rollout engine and trainer are apart, in a sentence; empty where nobody compared them."""
-    ratios = [ratio for run in runs for ratio in run.finite("watch/engine_ratio").values()]
-    if not ratios:
-        return ""
-    agree = "agree" if max(ratios) <= SOUND else "differ"
-    return f"Rollout engine and trainer {agree}: mean of exp|d| of their log-probs at most {max(ratios):.4f}"

@@ -7,6 +7,7 @@ import math
 from collections.abc import Sequence
 from functools import lru_cache
 
+from swift_grpo_ext.watch.report.bill import bill
 from swift_grpo_ext.watch.report.run import Group, Run
 
 THUMBNAIL_SIDE = 320
@@ -53,7 +54,15 @@ def _curves(run: Run) -> dict[str, object]:
         if (score := evaluation.interval(reward)) and math.isfinite(score.low)
     ]
     thinned = {name: points[:: -(-len(points) // MOST_POINTS)] for name, points in figures.items()}
-    return {"rewards": run.reward_names(), "figures": thinned, "held_out": scores}
+    return {
+        "rewards": run.reward_names(),
+        "figures": thinned,
+        "held_out": scores,
+        "bill": bill(run),
+        "steps": run.records[-1].get("global_step/max_steps"),
+        "logged": sum(len(group.samples) for group in run.groups),
+        "evaluated": run.evaluated,
+    }
 
 
 def groups_within(run: Run, completions: int) -> list[Group]:

@@ -1,4 +1,5 @@
 startGallery();
+drawSummary();
 drawCurves();
 fillFilters();
 choose();

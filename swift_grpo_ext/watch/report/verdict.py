@@ -152,31 +152,6 @@ def _held_out_change(history: HeldOutHistory, reward: str) -> Trend | None:
     return Trend(first, last, low, high, str(change))
 
 
-_TRENDS = {
-    "reward": "reward",
-    "reward std in a group": "reward_std",
-    "gradient norm": "grad_norm",
-    "KL to the reference": "kl",
-    "tokens a completion": "completions/mean_length",
-    "seconds a step": "step_time",
-}
-
-
-def figures(run: Run) -> list[Figure]:
-    """The numbers on top of the report."""
-    completions = sum(len(group.samples) for group in run.groups)
-    evaluated = f", {run.evaluated:,} of evaluation not shown" if run.evaluated else ""
-    logged = f"{completions:,} completions logged{evaluated}"
-    steps = str(run.records[-1].get("global_step/max_steps", run.records[-1]["step"])).replace("/", " of ")
-    ends = {label: trend(run.series(name)) for label, name in _TRENDS.items()}
-    shown = [
-        Figure(label, f"{both.first:.3g} → {both.last:.3g}", "first → last fifth")
-        for label, both in ends.items()
-        if both
-    ]
-    return [Figure("steps", steps, logged), *shown]
-
-
 def _of_held_out(run: Run, history: HeldOutHistory) -> Iterable[str]:
     """The best checkpoint, and of those that are left the best, if it is another."""
     best = history.best

@@ -282,8 +282,9 @@ def test_runs_side_by_side(browser, tmp_path, screenshots):
 
 def test_a_run_that_goes_on_after_a_break(browser, tmp_path, screenshots):
     """Held-out curve first, flat curves folded away, the bill as bars."""
-    seconds = {"seconds/rollout": 3.0, "seconds/forward": 1.0, "seconds/backward": 0.9}
-    folder = write_run(tmp_path / "run", rising(40), **seconds)
+    folder = write_run(tmp_path / "run", rising(40), **{"watch/engine_ratio": 1.0003})
+    seconds = {"rollout": 120.0, "forward": 40.0, "backward": 36.0, "log": 0.1}
+    Journal(folder, rank=0).add("bill", step=40, steps=40, seconds=seconds, work={})
     again = (folder / "logging.jsonl").read_text().splitlines(keepends=True)[24:]
     with open(folder / "logging.jsonl", "a") as log:
         log.write("".join(again))
@@ -297,6 +298,11 @@ def test_a_run_that_goes_on_after_a_break(browser, tmp_path, screenshots):
     )
     assert "gradient norm" in page.text("#folded summary")
     assert page.text(".bar").split("\n")[0] == "rollout"
+    assert page.text("#compared summary").startswith("Rollout engine and trainer agree: mean of exp|d|")
+    assert page.run("document.querySelector('#compared').open") is False
+    tiles = page.run("[...document.querySelectorAll('.figures .value')].map(node => node.textContent)")
+    assert tiles[0] == "40 of 40"
+    assert "→" in tiles[1]
     widths = "[...document.querySelectorAll('.bar i')].map(node => node.getBoundingClientRect().width)"
     longest, *others = page.run(widths)
     assert longest > max(others) > 10
