@@ -17,6 +17,7 @@ from swift_grpo_ext.rewards.catalogue import PREFIX
 from swift_grpo_ext.settings import disabled
 from swift_grpo_ext.swap import swapped
 from swift_grpo_ext.trainer.host import Host, tower_modules
+from swift_grpo_ext.trainer.row_names import described
 from swift_grpo_ext.trainer.samples import LossValue, PerToken, Rewards, VisionSample
 from swift_grpo_ext.trainer.tracing import Tracer
 from swift_grpo_ext.watch import records
@@ -211,7 +212,7 @@ class Monitors:
         scores = host._rewards_per_func
         facts = self._facts(list(host._logs["completion"])[-len(scores) :], scores)
         if facts.advantaged == 0 and samples:
-            return replace(facts, example=records.described(samples[0], host.train_dataset))
+            return replace(facts, example=described(samples[0], host.train_dataset))
         return facts
 
     def _facts(self, completions: Sequence[str], scores: Rewards) -> records.RolloutFacts:

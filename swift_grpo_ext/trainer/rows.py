@@ -17,8 +17,8 @@ from swift_grpo_ext.once import Once
 from swift_grpo_ext.rewards.gold.times import invented_times
 from swift_grpo_ext.settings import current_settings
 from swift_grpo_ext.trainer.host import Host
+from swift_grpo_ext.trainer.row_names import row_name, row_number
 from swift_grpo_ext.trainer.samples import Row, VisionSample
-from swift_grpo_ext.watch.records import row_name, row_number
 
 logger = get_logger()
 _ROUNDS = 10

@@ -19,11 +19,11 @@ from swift_grpo_ext.rewards.runtime.ledger import Failure, record_failure
 from swift_grpo_ext.settings import disabled
 from swift_grpo_ext.swap import swapped
 from swift_grpo_ext.trainer.host import Host, unwrapped
+from swift_grpo_ext.trainer.row_names import row_name
 from swift_grpo_ext.trainer.samples import LossValue, PerToken, VisionSample
 from swift_grpo_ext.watch.guard import watches
 from swift_grpo_ext.watch.journal import Journal
 from swift_grpo_ext.watch.numerics import Fault, bad_gradient, bad_rows, first_bad_module
-from swift_grpo_ext.watch.records import row_name
 
 logger = get_logger()
 

@@ -3,14 +3,10 @@
 import math
 import zlib
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
-from typing import Protocol
 
-_SHOWN = 60
 _NOISE = 1e-3  # advantages below this are none where ms-swift itself finds the rewards of every group equal
-_ROWS_SEARCHED = 20_000
 _LEAST = 64  # characters below which a text is too short to be told from noise by how well it packs
 _PACKED = 0.12  # prose packs to a third of its size, a loop to a few percent
 _UNKNOWN = 0.05
@@ -171,78 +167,3 @@ def is_garbage(text: str, cut_off: bool) -> bool:
         return True
     data = text.encode("utf-8", "replace")
     return cut_off and len(text) >= _LEAST and len(zlib.compress(data)) < _PACKED * len(data)
-
-
-Turns = Sequence[Mapping[str, object]]
-"""Messages of a row or a sample."""
-
-
-class Completed(Protocol):
-    """What is read of a sample; its completion is the last message."""
-
-    messages: Turns
-    images: Sequence[object]
-    videos: Sequence[object]
-    extra: Mapping[str, object]
-
-
-def described(sample: Completed, dataset: Iterable[object] | None) -> str:
-    """One sample in words: its row in a dataset, what the model wrote, and what the gold is if it has one."""
-    gold = sample.extra.get("solution")
-    expected = f", gold {_short(gold)}" if gold is not None else ""
-    return f"{row_name(sample, dataset)}: completion {_short(sample.messages[-1]['content'])}{expected}"
-
-
-def row_name(sample: Completed, dataset: Iterable[object] | None = None) -> str:
-    """What to call a row: its number in the dataset if it is found, its own id, and its image or video."""
-    number = row_number(dataset, sample.messages, sample.images, most=_ROWS_SEARCHED)
-    shown = next(filter(None, map(_path, [*(sample.images or ()), *(sample.videos or ())])), "")
-    name = "row" if number is None else f"row {number}"
-    name += f" id {sample.extra['id']}" if "id" in sample.extra else ""
-    return f"{name} ({shown})" if shown else name
-
-
-def row_number(
-    dataset: Iterable[object] | None,
-    messages: Turns | None,
-    images: Sequence[object] | None,
-    *,
-    most: int | None,
-) -> int | None:
-    """Line of a row in the dataset's file, from 0, if ms-swift has dropped none before it.
-
-    It is the first row with the same questions and images; None in a stream, and where the first ``most``
-    rows (None: all) have no such row.
-    """
-    if dataset is None or not hasattr(dataset, "__getitem__"):
-        return None
-    wanted = _key(messages, images)
-    for number, row in enumerate(islice(dataset, most)):
-        if isinstance(row, Mapping) and _key(row.get("messages"), row.get("images")) == wanted:
-            shuffled = getattr(dataset, "_indices", None)
-            return number if shuffled is None else int(shuffled.column(0)[number].as_py())
-    return None
-
-
-def _key(messages: Turns | None, images: Sequence[object] | None) -> tuple[object, ...]:
-    """What tells a row from others: its questions, and its images by path or by what they hold."""
-    questions = [str(turn.get("content")) for turn in messages or () if turn.get("role") == "user"]
-    return (*questions, *(_path(image) or _held(image) for image in images or ()))
-
-
-def _held(image: object) -> object:
-    content = image.get("bytes") if isinstance(image, Mapping) else image
-    return hash(content) if isinstance(content, (str, bytes)) else ""
-
-
-def _path(image: object) -> str:
-    if isinstance(image, list):  # frames of a video
-        image = next(iter(image), None)
-    if isinstance(image, Mapping):
-        return str(image.get("path") or "")
-    return image if isinstance(image, str) and len(image) < 4096 else ""
-
-
-def _short(value: object) -> str:
-    text = " ".join(str(value).split())
-    return repr(text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…")

@@ -6,9 +6,9 @@ import pytest
 
 from swift_grpo_ext.models.dataset_rows import instead_of, key_of_row, other_rows
 from swift_grpo_ext.trainer import rows
+from swift_grpo_ext.trainer.row_names import row_number
 from swift_grpo_ext.trainer.samples import VisionSample
 from swift_grpo_ext.watch.guard import Guard
-from swift_grpo_ext.watch.records import row_number
 from tests.models.contract_cases import picture
 from tests.trainer.runs import told
 

@@ -28,9 +28,10 @@ from swift_grpo_ext.trainer.engine.comparison import Comparison
 from swift_grpo_ext.trainer.engine.prompts import marks_of
 from swift_grpo_ext.trainer.engine.recorder import RECORDER, Recorder
 from swift_grpo_ext.trainer.host import Host, base_model, once_of_run, tower_modules
+from swift_grpo_ext.trainer.row_names import row_name
 from swift_grpo_ext.trainer.samples import Claim, VisionSample
 from swift_grpo_ext.watch.guard import watches
-from swift_grpo_ext.watch.records import EngineRecord, is_garbage, row_name
+from swift_grpo_ext.watch.records import EngineRecord, is_garbage
 
 T = TypeVar("T")
 
