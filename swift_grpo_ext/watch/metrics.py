@@ -1,49 +1,23 @@
 """Which of our own figures a step logs: at most 15 in a healthy run, for a tracker draws each of them."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections import defaultdict
+from collections.abc import Mapping
 
 MOST = 15
 
-# What a phase counts as; those that are not named count as the rest.
-_PHASES = {
-    "data": "prepare",
-    "prepare": "prepare",
-    "rollout": "rollout",
-    "encode": "rollout",
-    "weight_sync": "rollout",
-    "vision": "vision",
-    "reward": "reward",
-    "old": "old",
-    "reference": "reference",
-    "forward": "forward",
-    "backward": "backward",
-    "optimizer": "optimizer",
-}
-REST = "rest"
+# Phases that are logged; some count as another, all others as the rest.
+_PHASES = ["prepare", "rollout", "vision", "reward", "old", "reference", "forward", "backward", "optimizer"]
+_PARTS_OF = {"data": "prepare", "encode": "rollout", "weight_sync": "rollout"}
 _SECONDS = "seconds/"
-
-_ALWAYS = (
-    "watch/moved",
-    "watch/master_moved",
-    "watch/advantaged",
-    "watch/entropy",
-    "watch/engine_ratio",
-)
+_ALWAYS = "watch/(moved|master_moved|advantaged|entropy|engine_ratio)"
 # What a healthy run never has, and what it has instead; from the first step on that differs it is logged.
 _FAULTS = {
-    r"bad_rows": 0.0,
-    r"dropped_groups": 0.0,
     r"reward_coverage": 1.0,
-    r"unscored/.+": 0.0,
-    r"unread/.+": 0.0,
-    r"rewards/.+/(failures|timeouts|infinite)": 0.0,
-    r"completions/with_placeholder": 0.0,
-    r"watch/(skipped|empty|identical_groups)": 0.0,
+    r"bad_rows|dropped_groups|(unscored|unread)/.+|completions/with_placeholder": 0.0,
+    r"rewards/.+/(failures|timeouts|infinite)|watch/(skipped|empty|identical_groups)": 0.0,
 }
 _DETAILS = r"images/reused|rewards/.+/seconds_p(50|95)|watch/.+"
-
-Values = Iterable[float]
 
 
 class FewFigures:
@@ -59,25 +33,24 @@ class FewFigures:
             metrics: By name, the values of each micro-batch.
         """
         seconds = {name: values for name, values in metrics.items() if name.startswith(_SECONDS)}
-        others = {name: values for name, values in metrics.items() if name not in seconds}
-        logged = {name: values for name, values in others.items() if self._is_logged(name, values)}
-        return logged | _by_phase(seconds)
+        logged = {
+            name: values
+            for name, values in metrics.items()
+            if name not in seconds and self._is_logged(name, values)
+        }
+        # A phase that some steps do not have took no time in them.
+        steps = max(map(len, seconds.values()), default=1)
+        means: defaultdict[str, float] = defaultdict(float)
+        for name, values in seconds.items():
+            phase = name.removeprefix(_SECONDS)
+            phase = _PARTS_OF.get(phase, phase)
+            means[phase if phase in _PHASES else "rest"] += sum(values) / max(1, steps)
+        return logged | {_SECONDS + phase: [mean] for phase, mean in means.items()}
 
-    def _is_logged(self, name: str, values: Values) -> bool:
+    def _is_logged(self, name: str, values: list[float]) -> bool:
         usual = next((value for form, value in _FAULTS.items() if re.fullmatch(form, name)), None)
         if usual is None:
-            return name in _ALWAYS or not re.fullmatch(_DETAILS, name)
+            return bool(re.fullmatch(_ALWAYS, name)) or not re.fullmatch(_DETAILS, name)
         if any(float(value) != usual for value in values):
             self._faults.add(name)
         return name in self._faults
-
-
-def _by_phase(seconds: Mapping[str, list[float]]) -> dict[str, list[float]]:
-    """Seconds of the mean step; a phase that some steps do not have took no time in them."""
-    steps = max((len(values) for values in seconds.values()), default=0)
-    means: dict[str, list[float]] = {}
-    for name, values in seconds.items():
-        phase = _SECONDS + _PHASES.get(name.removeprefix(_SECONDS), REST)
-        (before,) = means.get(phase, [0.0])
-        means[phase] = [before + sum(values) / max(1, steps)]
-    return means

@@ -2,7 +2,6 @@
 
 import base64
 import hashlib
-import os
 import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -165,10 +164,8 @@ def _renderer() -> Callable[..., str]:
 
 
 def run_names(runs: Sequence[Run]) -> list[str]:
-    """Short names that tell the runs apart: their folders without what all have in common."""
-    folders = [run.folder.resolve() for run in runs]
-    shared = Path(os.path.commonpath(folders)) if len(set(folders)) > 1 else folders[0].parent.parent
-    names = [str(folder.relative_to(shared)) for folder in folders]
+    """Short names of the runs: their folders, with a number where two are called alike."""
+    names = ["/".join(run.folder.resolve().parts[-2:]) for run in runs]
     return [name if names.count(name) == 1 else f"{name} ({number})" for number, name in enumerate(names, 1)]
 
 

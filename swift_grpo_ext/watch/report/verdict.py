@@ -77,7 +77,7 @@ def judge(run: Run) -> Verdict:
     """The verdict on a run, from its logged figures and what the monitors wrote down."""
     history = held_out_history(run)
     causes = _of_monitors(run)
-    cause = first_cause([_facts(record) for record in run.records], _run_facts(run), _PATIENCE)
+    cause = first_cause(list(map(_facts, run.records)), RunFacts(), _PATIENCE)
     if cause and cause.id not in causes:
         causes[cause.id] = f"{cause.text}."
     reasons = (*_of_held_out(run, history), *causes.values(), *_damage(run), *_what_counts(run))
@@ -153,22 +153,12 @@ def _held_out_change(history: HeldOutHistory, reward: str) -> Trend | None:
 
 
 def _of_held_out(run: Run, history: HeldOutHistory) -> Iterable[str]:
-    """The best checkpoint, and of those that are left the best, if it is another."""
+    """The best evaluation, and its checkpoint."""
     best = history.best
-    if best is None:
-        return
-    resumed = [run.resumed_from.parent] if run.resumed_from else []
-    left = [
-        (evaluation.step, checkpoint)
-        for evaluation in history.best_first()
-        for folder in (run.folder, *resumed)
-        if (checkpoint := folder / f"checkpoint-{evaluation.step}").is_dir()
-    ]
-    where = "; no checkpoint of that step is left"
-    for step, checkpoint in left[:1]:
-        other = f"; of the checkpoints that are left that of step {step} is the best"
-        where = f"{other if step != best.step else ''}: {checkpoint}"
-    yield f"Best held-out {history.metric} {history.best_in_words}, at step {best.step}{where}."
+    if best is not None:
+        checkpoint = run.folder / f"checkpoint-{best.step}"
+        where = f": {checkpoint}" if checkpoint.is_dir() else "; no checkpoint of that step is left here"
+        yield f"Best held-out {history.metric} {history.best_in_words}, at step {best.step}{where}."
 
 
 def _of_monitors(run: Run) -> dict[str, str]:
@@ -205,13 +195,6 @@ def _facts(record: Mapping[str, Any]) -> StepFacts:
         moved=figure("watch/moved"),
         master_moved=figure("watch/master_moved"),
         rollout=rollout,
-    )
-
-
-def _run_facts(run: Run) -> RunFacts:
-    size, steps = (run.arguments.get(name) for name in ("num_generations", "max_steps"))
-    return RunFacts(
-        num_generations=size if isinstance(size, int) else 0, max_steps=steps if isinstance(steps, int) else 0
     )
 
 

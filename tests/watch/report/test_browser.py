@@ -268,11 +268,9 @@ def test_runs_side_by_side(browser, tmp_path, screenshots):
     for name, rewards in (("low rate", rising(40)), ("high rate", [1 - each for each in rising(40)])):
         folders.append(write_run(tmp_path / name, rewards, completions=[table(1, [name] * 4)]))
     page = browser.open(write_report(folders, tmp_path / "both").html.as_uri())
-    assert page.run("[...document.querySelectorAll('.verdict b')].map(node => node.textContent)") == [
-        "low rate",
-        "high rate",
-    ]
-    assert page.text(".curve .legend").split("\n") == ["low rate", "high rate"]
+    names = [f"{tmp_path.name}/low rate", f"{tmp_path.name}/high rate"]
+    assert page.run("[...document.querySelectorAll('.verdict b')].map(node => node.textContent)") == names
+    assert page.text(".curve .legend").split("\n") == names
     assert page.run(CARDS) == 2
     page.type("#run", "1")
     assert page.run(CARDS) == 1

@@ -49,7 +49,7 @@ def test_a_fall_is_worse_than_a_rising_training_reward(tmp_path):
     verdict = judge(run_with(tmp_path, [20, 35, 8, 6, 5]))
     assert verdict.level == "bad"
     assert verdict.headline.startswith("It gets worse: the held-out reward fell from 0.5 to 0.125, by -0.375")
-    assert any("no checkpoint of that step is left" in reason for reason in verdict.reasons)
+    assert any("no checkpoint of that step is left here" in reason for reason in verdict.reasons)
 
 
 def test_held_out_rows_decide_where_training_rewards_say_nothing(tmp_path):

@@ -99,7 +99,7 @@ def test_runs_are_compared_in_one_page(tmp_path):
         (folder / "args.json").write_text(json.dumps({"learning_rate": number, "beta": 0.1}))
     report = write_report(folders, tmp_path / "both")
     shown = data_of(report)
-    assert [run["name"] for run in shown["runs"]] == ["one", "two"]
+    assert [run["name"] for run in shown["runs"]] == [f"{tmp_path.name}/one", f"{tmp_path.name}/two"]
     assert all(len(run["figures"]["reward"]) == 12 for run in shown["runs"])
     assert len(report.verdicts) == 2
     page = report.html.read_text(encoding="utf-8")
