@@ -7,14 +7,22 @@ from pathlib import Path
 from typing import Any
 
 from examples.quickstart.evaluation import accuracy
-from swift_grpo_ext.watch.report import Figure, Report, Section, Tile, data_uri, thumbnail, write_report
+from swift_grpo_ext.watch.report import (
+    Figure,
+    Section,
+    Tile,
+    WrittenReport,
+    data_uri,
+    thumbnail,
+    write_report,
+)
 
 _SHOWN = 60
 
 
 def write_page(
     output: Path, rows: Sequence[dict[str, Any]], before: Sequence[str], after: Sequence[str]
-) -> Report:
+) -> WrittenReport:
     """Write ``report.html`` into the quickstart's folder."""
     first, last = accuracy(before, rows), accuracy(after, rows)
     gain = Figure(

@@ -24,7 +24,7 @@ Call = ParamSpec("Call")
 Result = TypeVar("Result")
 
 
-class Watching(Protocol):
+class Guarded(Protocol):
     """Whatever has a guard."""
 
     @property
@@ -133,7 +133,7 @@ class Guard:
             print(f"{text} (rank {self._rank})", file=sys.stderr, flush=True)
 
 
-Owner = TypeVar("Owner", bound=Watching)
+Owner = TypeVar("Owner", bound=Guarded)
 Method = Callable[Concatenate[Owner, Call], Result]
 
 

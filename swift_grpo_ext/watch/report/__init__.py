@@ -12,10 +12,10 @@ from swift.utils import get_logger
 from swift_grpo_ext.errors import MissingExtraError, OutputFolderError
 from swift_grpo_ext.version import __version__
 from swift_grpo_ext.watch.report.page_data import data_uri, page_data, thumbnail
-from swift_grpo_ext.watch.report.run import Run, read_run
-from swift_grpo_ext.watch.report.verdict import Figure, Verdict, judge
+from swift_grpo_ext.watch.report.run import LoggedRun, read_run
+from swift_grpo_ext.watch.report.verdict import Figure, RunVerdict, judge
 
-__all__ = ["Figure", "Report", "Section", "Tile", "data_uri", "thumbnail", "write_report"]
+__all__ = ["Figure", "Section", "Tile", "WrittenReport", "data_uri", "thumbnail", "write_report"]
 
 COMPARISON = "grpo-comparison"  # folder of a comparison of several runs, where the command is called
 MOST_BYTES = 1 << 30  # of logged completions, that are read at the end of a run while the GPUs wait
@@ -35,11 +35,11 @@ logger = get_logger()
 
 
 @dataclass(frozen=True)
-class Report:
+class WrittenReport:
     """Where a report lies, and the verdicts on its runs, in order."""
 
     html: Path
-    verdicts: tuple[Verdict, ...]
+    verdicts: tuple[RunVerdict, ...]
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ def write_report(
     extra_figures: Sequence[Figure] = (),
     sections: Sequence[Section] = (),
     completions: int = COMPLETIONS,
-) -> Report:
+) -> WrittenReport:
     """Write ``report.html`` of the newest GRPO run in an output folder of ms-swift, which may still go on.
 
     Several folders compare runs. ``report_dir`` is by default the run's version folder, or
@@ -83,12 +83,12 @@ def write_report(
     verdicts = tuple(map(judge, runs))
     text = rendered(runs, verdicts, title, extra_figures, sections, completions)
     folder = Path(report_dir or (COMPARISON if len(runs) > 1 else runs[0].folder))
-    return Report(_written(folder / "report.html", text), verdicts)
+    return WrittenReport(_written(folder / "report.html", text), verdicts)
 
 
 def rendered(
-    runs: Sequence[Run],
-    verdicts: Sequence[Verdict],
+    runs: Sequence[LoggedRun],
+    verdicts: Sequence[RunVerdict],
     title: str = "",
     extra_figures: Sequence[Figure] = (),
     sections: Sequence[Section] = (),
@@ -163,13 +163,13 @@ def _renderer() -> Callable[..., str]:
     return environment.get_template("report.html.j2").render
 
 
-def run_names(runs: Sequence[Run]) -> list[str]:
+def run_names(runs: Sequence[LoggedRun]) -> list[str]:
     """Short names of the runs: their folders, with a number where two are called alike."""
     names = ["/".join(run.folder.resolve().parts[-2:]) for run in runs]
     return [name if names.count(name) == 1 else f"{name} ({number})" for number, name in enumerate(names, 1)]
 
 
-def _arguments(runs: Sequence[Run]) -> list[tuple[str, list[str], bool]]:
+def _arguments(runs: Sequence[LoggedRun]) -> list[tuple[str, list[str], bool]]:
     """Name, value in each run, and whether the runs differ in it."""
     rows = []
     for name in _ARGUMENTS.split():

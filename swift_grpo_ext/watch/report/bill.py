@@ -4,10 +4,10 @@ from collections import Counter
 
 from swift_grpo_ext.watch.journal import read_events
 from swift_grpo_ext.watch.phases import PHASES
-from swift_grpo_ext.watch.report.run import Run, whole
+from swift_grpo_ext.watch.report.run import LoggedRun, whole
 
 
-def bill(run: Run) -> dict[str, float]:
+def bill(run: LoggedRun) -> dict[str, float]:
     """Seconds of each phase in the mean step, the longest first; empty if none was timed."""
     seconds = Counter[str]()
     steps = 0

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 from swift_grpo_ext.watch.report.bill import bill
-from swift_grpo_ext.watch.report.run import Group, Run
+from swift_grpo_ext.watch.report.run import Group, LoggedRun
 
 THUMBNAIL_SIDE = 320
 MOST_BYTES = 24 * 2**20  # of all thumbnails of a page together
@@ -19,7 +19,7 @@ _LONGEST_TEXT = 4000
 _HARMLESS = {ord(char): f"\\u{ord(char):04x}" for char in "<>&\u2028\u2029"}
 
 
-def page_data(runs: Sequence[Run], names: Sequence[str], completions: int) -> str:
+def page_data(runs: Sequence[LoggedRun], names: Sequence[str], completions: int) -> str:
     """JSON that may stand inside of a ``<script>``; about so many completions of each run."""
     images = dict[bytes, int]()
     prompts = dict[str, int]()
@@ -43,7 +43,7 @@ def page_data(runs: Sequence[Run], names: Sequence[str], completions: int) -> st
     return text.translate(_HARMLESS)
 
 
-def _curves(run: Run) -> dict[str, object]:
+def _curves(run: LoggedRun) -> dict[str, object]:
     """Every logged figure of a run, thinned where there are very many steps, and its held-out rewards."""
     names = {name for record in run.records for name in record}
     figures = {name: points for name in sorted(names) if (points := list(run.finite(name).items()))}
@@ -65,7 +65,7 @@ def _curves(run: Run) -> dict[str, object]:
     }
 
 
-def groups_within(run: Run, completions: int) -> list[Group]:
+def groups_within(run: LoggedRun, completions: int) -> list[Group]:
     """Whole groups of about so many completions, spread evenly from the first to the last."""
     groups = run.groups
     total = sum(len(group.samples) for group in groups)

@@ -26,7 +26,7 @@ Region = dict[str, object]
 
 
 @dataclass(frozen=True)
-class Sample:
+class LoggedCompletion:
     """One completion with what it earned; a reward of None is "not scored"."""
 
     text: str
@@ -44,14 +44,14 @@ class Group:
     prompt: str  # as the model reads it, special tokens included
     solution: str  # the gold answer, "" if the dataset has none
     images: tuple[str, ...]  # paths, as far as the run logged them
-    samples: tuple[Sample, ...]
+    samples: tuple[LoggedCompletion, ...]
     question: str = ""  # the last one of the prompt
     gold: tuple[Region, ...] = ()
     image_index: int = 0  # which of the images regions lie on
 
 
 @dataclass(frozen=True)
-class Run:
+class LoggedRun:
     """A run as it lies in its version folder, finished or not."""
 
     folder: Path
@@ -82,7 +82,7 @@ class Run:
         return _reward_names(self.records)
 
 
-def read_run(output_dir: str | Path) -> Run:
+def read_run(output_dir: str | Path) -> LoggedRun:
     """The newest GRPO run in an output folder; of one that was resumed, the part since then.
 
     Rewards have the names of ``--reward_funcs``, where it is known which is which.
@@ -104,7 +104,7 @@ def read_run(output_dir: str | Path) -> Run:
     sampled = [row for row in rows if row.get("split") != "eval"]
     groups = _each_rollout_once(_since_resumed(read_groups(sampled, size, names), attrgetter("step")))
     evaluations = (replace(one, scores=_renamed(one.scores, names)) for one in read_evaluations(folder))
-    return Run(
+    return LoggedRun(
         folder,
         tuple({record["step"]: _renamed(record, names) for record in steps}.values()),
         tuple(groups),
@@ -205,12 +205,12 @@ def _group(rows: Sequence[dict[str, object]], names: Names) -> Group:
     )
 
 
-def _sample(row: dict[str, object], names: Names) -> Sample:
+def _sample(row: dict[str, object], names: Names) -> LoggedCompletion:
     figures = {name: value for name, value in row.items() if value is None or isinstance(value, (int, float))}
     advantage = figures.get("advantages")
     rewards = {name: value for name, value in figures.items() if name not in _OTHER_COLUMNS}
     read, reasons = (_renamed(_as(dict, row.get(column)), names) for column in ("read", "reason"))
-    return Sample(
+    return LoggedCompletion(
         text=_text(row.get("completion")),
         rewards=_renamed(rewards, names),
         advantage=None if advantage is None else float(advantage),

@@ -10,7 +10,7 @@ from swift_grpo_ext.watch.causes import FEW_GROUPS, Cause, first_cause
 from swift_grpo_ext.watch.held_out import TOTAL, HeldOutHistory, metric_of
 from swift_grpo_ext.watch.journal import read_events
 from swift_grpo_ext.watch.records import RewardFacts, RolloutFacts, RunFacts, StepFacts
-from swift_grpo_ext.watch.report.run import Run, Series
+from swift_grpo_ext.watch.report.run import LoggedRun, Series
 
 Level = Literal["good", "warn", "bad"]
 MIN_STEPS = 10
@@ -31,7 +31,7 @@ class Figure:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class RunVerdict:
     """What the logged figures say: one sentence, and what it rests on, one sentence each."""
 
     level: Level
@@ -73,7 +73,7 @@ def trend(series: Series, least: float = 0.0) -> Trend | None:
     return Trend(first, last, change - unsure, change + unsure, f"± {error:.2g}")
 
 
-def judge(run: Run) -> Verdict:
+def judge(run: LoggedRun) -> RunVerdict:
     """The verdict on a run, from its logged figures and what the monitors wrote down."""
     history = held_out_history(run)
     causes = _of_monitors(run)
@@ -84,9 +84,11 @@ def judge(run: Run) -> Verdict:
     return _headline(run, history, cause, reasons)
 
 
-def _headline(run: Run, history: HeldOutHistory, cause: Cause | None, reasons: tuple[str, ...]) -> Verdict:
+def _headline(
+    run: LoggedRun, history: HeldOutHistory, cause: Cause | None, reasons: tuple[str, ...]
+) -> RunVerdict:
     if cause and cause.dead and cause.steps == len(run.records):
-        return Verdict("bad", f"Nothing is learned: {cause.text}.", reasons)
+        return RunVerdict("bad", f"Nothing is learned: {cause.text}.", reasons)
     names = [TOTAL, *run.reward_names()]
     held_out = {name: change for name in names if (change := _held_out_change(history, name))}
     kind = "held-out " if history.metric in held_out else ""
@@ -98,7 +100,7 @@ def _headline(run: Run, history: HeldOutHistory, cause: Cause | None, reasons: t
     if metric not in trends:
         steps = len(run.finite("reward"))
         early = f"Too early to tell: {steps} of the {MIN_STEPS} steps that are needed have a reward."
-        return Verdict("warn", early, reasons)
+        return RunVerdict("warn", early, reasons)
     main = trends[metric]
     words = f"{kind}{metric} {{}} from {main.first:.3g} to {main.last:.3g}"
     if kind:
@@ -106,13 +108,13 @@ def _headline(run: Run, history: HeldOutHistory, cause: Cause | None, reasons: t
     else:
         reasons = (f"Mean reward of the first and last fifth of the steps, {main.words}.", *reasons)
     if main.direction < 0:
-        return Verdict("bad", f"It gets worse: the {words.format('fell')}.", reasons)
+        return RunVerdict("bad", f"It gets worse: the {words.format('fell')}.", reasons)
     if main.direction == 0:
-        return Verdict("warn", f"No clear change: the {words.format('went')}.", reasons)
+        return RunVerdict("warn", f"No clear change: the {words.format('went')}.", reasons)
     rise = f"the {words.format('rose')}"
     if behind := _behind(trends, metric):
-        return Verdict("warn", f"It learns in part: {rise}; {behind}.", reasons)
-    return Verdict("good", f"It learns: {rise}.", reasons)
+        return RunVerdict("warn", f"It learns in part: {rise}; {behind}.", reasons)
+    return RunVerdict("good", f"It learns: {rise}.", reasons)
 
 
 def _logged(reward: str) -> str:
@@ -131,7 +133,7 @@ def _behind(trends: Mapping[str, Trend], metric: str) -> str:
     return ", ".join(parts)
 
 
-def held_out_history(run: Run) -> HeldOutHistory:
+def held_out_history(run: LoggedRun) -> HeldOutHistory:
     """The evaluations of a run, judged by the reward that chose its best checkpoint."""
     typed = str(run.arguments.get("metric_for_best_model") or TOTAL)
     rewards = {name for evaluation in run.held_out for name in evaluation.scores}
@@ -152,7 +154,7 @@ def _held_out_change(history: HeldOutHistory, reward: str) -> Trend | None:
     return Trend(first, last, low, high, str(change))
 
 
-def _of_held_out(run: Run, history: HeldOutHistory) -> Iterable[str]:
+def _of_held_out(run: LoggedRun, history: HeldOutHistory) -> Iterable[str]:
     """The best evaluation, and its checkpoint."""
     best = history.best
     if best is not None:
@@ -161,7 +163,7 @@ def _of_held_out(run: Run, history: HeldOutHistory) -> Iterable[str]:
         yield f"Best held-out {history.metric} {history.best_in_words}, at step {best.step}{where}."
 
 
-def _of_monitors(run: Run) -> dict[str, str]:
+def _of_monitors(run: LoggedRun) -> dict[str, str]:
     """What the monitors said while the run went on, by rule, the newest words."""
     newest = {}
     for event in read_events(run.folder, ("verdict", "numerics", "stall", "failed", "note")):
@@ -198,7 +200,7 @@ def _facts(record: Mapping[str, Any]) -> StepFacts:
     )
 
 
-def _damage(run: Run) -> Iterable[str]:
+def _damage(run: LoggedRun) -> Iterable[str]:
     """What of the log is no figure."""
     if run.damaged:
         lines = "line was" if len(run.damaged) == 1 else "lines were"
@@ -208,7 +210,7 @@ def _damage(run: Run) -> Iterable[str]:
         yield f"Not finite in at least one step: {', '.join(bad)}."
 
 
-def _what_counts(run: Run) -> Iterable[str]:
+def _what_counts(run: LoggedRun) -> Iterable[str]:
     """Which figures mean learning, where those that people look at first cannot."""
     if not run.series("kl"):
         yield (
