@@ -227,6 +227,7 @@ class Monitors:
             rewards=tuple(self._reward_facts(scores, size, figures)),
             reward_std=figures.get("reward_std"),
             advantaged=records.advantaged_share(advantages, figures),
+            coverage=figures.get("reward_coverage"),
             zero_variance=figures.get("frac_reward_zero_std"),
             identical=records.identical_share(completions, size),
             clipped=figures.get("completions/clipped_ratio"),

@@ -257,6 +257,11 @@ def _why_no_advantage(steps: Steps, run: RunFacts) -> str:
     last = steps[-1].rollout
     if run.num_generations == 1:
         return "a group of one completion has nothing to be compared with (--num_generations 1)"
+    if last.coverage == 0:
+        return (
+            "no two completions of a group were scored by the same rewards, so none can be compared: a "
+            "reward that is for a row scores all of its completions (docs: rewards, None)"
+        )
     if all(step.rollout.identical == 1 for step in steps):
         return f"in every group {_identical_completions(run)}"
     noise = f" but for noise of {last.reward_std:.1g}" if 0 < (last.reward_std or 0) < _NOISE else ""

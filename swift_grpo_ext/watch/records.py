@@ -33,6 +33,7 @@ class RolloutFacts:
     rewards: tuple[RewardFacts, ...] = ()
     reward_std: float | None = None  # mean deviation within groups
     advantaged: float | None = None  # share of completions whose advantage is not 0
+    coverage: float | None = None  # share of completions that can be compared with others of their group
     zero_variance: float | None = None  # share of groups whose rewards are all equal
     identical: float | None = None  # share of groups whose completions are all the same text
     clipped: float | None = None  # share of completions that ran into the length limit

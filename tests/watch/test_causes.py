@@ -83,6 +83,7 @@ def test_why_parameters_stand_still(text):
 NO_SIGNAL = {
     "--num_generations 1": ({}, {"num_generations": 1}),
     "all completions are the same text": ({"identical": 1.0}, {}),
+    "no two completions of a group were scored by the same rewards": ({"coverage": 0.0}, {}),
     "reward iou returned 0 for 100 %": ({"rewards": (RewardFacts("iou", 1.0, 0.0, 1.0),)}, {}),
     "although rewards differ between groups": ({}, {}),
 }
