@@ -93,15 +93,10 @@ class RunFacts:
     num_generations: int = 0
     beta: float = 0.0
     temperature: float = 1.0
-    accumulation: int = 1  # micro-batches per optimizer step
     max_steps: int = 0
     learning_rate: float | None = None  # as asked for, the peak of its schedule; None if unknown
     precision: str = "float32"  # of the trainable parameters
     masters: bool = False  # the optimizer keeps float32 copies of them
-    zero_stage: int | None = None  # None without DeepSpeed
-    offload_optimizer: bool = False
-    deepspeed: str = ""  # its release
-    healed: tuple[str, ...] = ()  # ids of the patches of ``compat`` that are applied
 
     @property
     def coarse_weights(self) -> bool:

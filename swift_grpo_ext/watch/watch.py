@@ -26,7 +26,7 @@ from swift_grpo_ext.watch.phases import Bill, Billing, Phases
 from swift_grpo_ext.watch.records import EngineRecord, RolloutFacts, StepFacts
 from swift_grpo_ext.watch.resume_command import how_to_resume
 from swift_grpo_ext.watch.stall import EXIT_CODE, Watchdog
-from swift_grpo_ext.watch.watched import Tally, Watched, add_scalars, lost_micro_batches, run_facts
+from swift_grpo_ext.watch.watched import Tally, Watched, add_scalars, run_facts
 
 PATIENCE = 3  # steps in a row that most faults must last before they are reported
 UNSCORED_STEPS = 20  # in which no completion is scored, after which the run ends
@@ -114,9 +114,7 @@ class Watch(TrainerCallback):
         trainer = self._trainer
         self._weights = Sampler(lambda: local_parameters(trainer.model))
         self._masters = Sampler(lambda: local_masters(trainer.optimizer))
-        facts = run_facts(trainer, max_steps)
-        self.monitor = LearningMonitor(facts, PATIENCE)
-        self.tell(lost_micro_batches(facts))
+        self.monitor = LearningMonitor(run_facts(trainer, max_steps), PATIENCE)
 
     @watches("watchdog")
     def _watch_for_stalls(self) -> None:

@@ -10,9 +10,6 @@ import torch
 from accelerate.utils import gather
 from torch import nn
 
-from swift_grpo_ext.defects import DEFECTS, PATCHED
-from swift_grpo_ext.versions import installed_version
-from swift_grpo_ext.watch.causes import Cause
 from swift_grpo_ext.watch.guard import Guard
 from swift_grpo_ext.watch.movement import keeps_masters, local_parameters
 from swift_grpo_ext.watch.records import RunFacts, StepFacts
@@ -38,39 +35,16 @@ class Watched(Protocol):
 def run_facts(trainer: Watched, max_steps: int) -> RunFacts:
     """Facts of a run that is about to take the first of its steps, with model and optimizer prepared."""
     args = trainer.args
-    zero: Mapping[str, Any] | None = None
-    if trainer.is_deepspeed_enabled:
-        plugin = trainer.accelerator.state.deepspeed_plugin
-        zero = plugin.deepspeed_config.get("zero_optimization", {"stage": 0})
     types = Counter(tensor.dtype for tensor in local_parameters(trainer.model))  # most have the first
     return RunFacts(
         num_generations=trainer.num_generations,
         beta=float(trainer.beta or 0.0),
         temperature=float(args.temperature),
-        accumulation=args.gradient_accumulation_steps,
         max_steps=max_steps,
         learning_rate=args.learning_rate,
         precision=str(types.most_common(1)[0][0]).removeprefix("torch.") if types else "float32",
         masters=keeps_masters(trainer.optimizer),
-        zero_stage=zero.get("stage") if zero is not None else None,
-        offload_optimizer=((zero or {}).get("offload_optimizer") or {}).get("device", "none") != "none",
-        deepspeed=(installed_version("deepspeed") or "") if zero is not None else "",
-        healed=tuple(sorted(PATCHED)),
     )
-
-
-def lost_micro_batches(run: RunFacts) -> Cause | None:
-    """ZeRO-2 with the optimizer on the CPU, and so many micro-batches that DeepSpeed drops some (B1)."""
-    defect = DEFECTS["B1"]
-    offloaded = run.zero_stage == 2 and run.offload_optimizer and run.accumulation > 2
-    if not offloaded or not defect.harms({"deepspeed": run.deepspeed or None}, run.healed):
-        return None
-    text = (
-        f"DeepSpeed {run.deepspeed} with ZeRO-2 and the optimizer on the CPU keeps the gradients of the "
-        f"first and the last micro-batch only, {run.accumulation - 2} of {run.accumulation} are thrown away "
-        f"({defect.reports[0]}): {defect.fix}"
-    )
-    return Cause("lost-micro-batches", text)
 
 
 @dataclass

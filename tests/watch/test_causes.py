@@ -19,7 +19,6 @@ from swift_grpo_ext.watch.records import (
     meant_scores,
     reward_facts,
 )
-from swift_grpo_ext.watch.watched import lost_micro_batches
 
 RUN = RunFacts(num_generations=8, max_steps=100)
 GOOD_ROLLOUT = RolloutFacts(
@@ -193,19 +192,6 @@ def test_a_reward_of_ones_own_is_not_for_groups_that_it_leaves_out_whole():
     assert meant_scores([1.0, 0.0, nan, nan, 0.5, nan], 2) == [1.0, 0.0, 0.5, nan]
     assert meant_scores([nan, nan, nan, nan], 2) == [nan] * 4
     assert reward_facts("mine", meant_scores([1.0, 0.0, nan, nan], 2)).scored == 1
-
-
-def test_b1_is_told_from_the_configuration():
-    run = replace(RUN, zero_stage=2, offload_optimizer=True, accumulation=32, deepspeed="0.18.9")
-    assert "30 of 32 are thrown away" in lost_micro_batches(run).text
-    for change in (
-        {"deepspeed": "0.19.2"},
-        {"offload_optimizer": False},
-        {"zero_stage": 3},
-        {"accumulation": 2},
-        {"healed": ("B1-zero2-offload",)},
-    ):
-        assert lost_micro_batches(replace(run, **change)) is None
 
 
 def test_the_monitor_tells_each_cause_once_and_asks_to_stop_at_twice_its_patience():
