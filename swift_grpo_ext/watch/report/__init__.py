@@ -22,7 +22,7 @@ MOST_BYTES = 1 << 30  # of logged completions, that are read at the end of a run
 COMPLETIONS = 5000  # completions of one run that a page shows unless more are asked for
 
 _FOLDER = Path(__file__).parent
-_SCRIPTS = ("page.js", "summary.js", "curves.js", "gallery.js", "start.js")
+_SCRIPTS = ("page.js", "summary.js", "groups.js", "curves.js", "gallery.js", "start.js")
 
 # ms-swift's arguments that shape a run, in the order in which they are shown.
 _ARGUMENTS = """
@@ -117,7 +117,7 @@ def rendered(
         extra_figures=extra_figures,
         sections=sections,
         arguments=_arguments(runs),
-        total=sum(len(group.samples) for run in runs for group in run.groups),
+        total=sum(len(run.completions) for run in runs),
         data=page_data(runs, names, completions),
         script=script,
         script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 from swift_grpo_ext.watch.report.bill import bill
-from swift_grpo_ext.watch.report.run import Group, LoggedRun
+from swift_grpo_ext.watch.report.run import Completion, LoggedRun, whole
 
 THUMBNAIL_SIDE = 320
 MOST_BYTES = 24 * 2**20  # of all thumbnails of a page together
@@ -23,23 +23,18 @@ def page_data(runs: Sequence[LoggedRun], names: Sequence[str], completions: int)
     """JSON that may stand inside of a ``<script>``; about so many completions of each run."""
     images = dict[bytes, int]()
     prompts = dict[str, int]()
-    data = {
-        "runs": [_curves(run) | {"name": name} for run, name in zip(runs, names, strict=True)],
-        "groups": [
-            vars(group)
-            | {
-                "run": number,
-                "prompt": prompts.setdefault(group.prompt, len(prompts)),
-                "images": [_image(path, images) for path in group.images],
-                "samples": [vars(sample) for sample in group.samples],
-            }
-            for number, run in enumerate(runs)
-            for group in groups_within(run, completions)
-        ],
-        "prompts": list(prompts),
-    }
-    shown = {name: _shown(value) for name, value in data.items()} | {"images": list(map(data_uri, images))}
-    text = json.dumps(shown, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+
+    def shown(row: Completion) -> Completion:
+        paths = row["images"] if isinstance(row.get("images"), list) else []
+        numbers = [_image(path, images) for path in paths if isinstance(path, str)]
+        return {**row, "prompt": prompts.setdefault(str(row.get("prompt")), len(prompts)), "images": numbers}
+
+    drawn = [
+        _curves(run) | {"name": name, "completions": list(map(shown, rows_within(run, completions)))}
+        for run, name in zip(runs, names, strict=True)
+    ]
+    data = {"runs": _shown(drawn), "prompts": _shown(list(prompts)), "images": list(map(data_uri, images))}
+    text = json.dumps(data, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     return text.translate(_HARMLESS)
 
 
@@ -60,19 +55,19 @@ def _curves(run: LoggedRun) -> dict[str, object]:
         "held_out": scores,
         "bill": bill(run),
         "steps": run.records[-1].get("global_step/max_steps"),
-        "logged": sum(len(group.samples) for group in run.groups),
+        "logged": len(run.completions),
+        "size": whole(run.arguments.get("num_generations")) or 8,
+        "names": run.names,
         "evaluated": run.evaluated,
     }
 
 
-def groups_within(run: LoggedRun, completions: int) -> list[Group]:
-    """Whole groups of about so many completions, spread evenly from the first to the last."""
-    groups = run.groups
-    total = sum(len(group.samples) for group in groups)
-    if total <= completions:
-        return list(groups)
-    kept = max(1, len(groups) * completions // total)
-    return [groups[round(number * (len(groups) - 1) / max(1, kept - 1))] for number in range(kept)]
+def rows_within(run: LoggedRun, completions: int) -> list[Completion]:
+    """All completions of some steps, spread evenly from the first to the last: about so many."""
+    steps = list(dict.fromkeys(row["step"] for row in run.completions))
+    kept = min(len(steps), max(1, len(steps) * completions // max(1, len(run.completions))))
+    chosen = {steps[round(number * (len(steps) - 1) / max(1, kept - 1))] for number in range(kept)}
+    return [row for row in run.completions if row["step"] in chosen]
 
 
 @lru_cache(maxsize=512)

@@ -4,8 +4,7 @@ import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import groupby
-from operator import attrgetter, itemgetter
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -13,41 +12,12 @@ from swift_grpo_ext.errors import OutputFolderError
 from swift_grpo_ext.watch.held_out import Evaluation, read_evaluations
 from swift_grpo_ext.watch.journal import GAINS, newest_version, read_completions, read_logging
 
-# Columns of completions.jsonl that are no reward.
-_OF_PROMPT = {"step", "prompt", "solution", "images", "question", "gold"}
-_OTHER_COLUMNS = _OF_PROMPT | {"completion", "advantages", "regions", "num_turns", "entropy", "split"}
-_MOST_REGIONS = 300
-
 T = TypeVar("T")
 Series = dict[int, float]  # one logged figure over the run, by optimizer step, in order
 Names = Mapping[str, str]  # of rewards as they were typed, by the names under which ms-swift logs them
-Region = dict[str, object]
-"""``at``, a box (left, top, right, bottom) or a point (x, y) in fractions of the image, and its ``label``."""
-
-
-@dataclass(frozen=True)
-class LoggedCompletion:
-    """One completion with what it earned; a reward of None is "not scored"."""
-
-    text: str
-    rewards: dict[str, float | None]
-    advantage: float | None
-    regions: tuple[Region, ...] = ()
-    read: tuple[str, ...] = ()  # what each reward took for the answer, or why it gave less than its best
-
-
-@dataclass(frozen=True)
-class Group:
-    """The completions of one prompt at one step."""
-
-    step: int
-    prompt: str  # as the model reads it, special tokens included
-    solution: str  # the gold answer, "" if the dataset has none
-    images: tuple[str, ...]  # paths, as far as the run logged them
-    samples: tuple[LoggedCompletion, ...]
-    question: str = ""  # the last one of the prompt
-    gold: tuple[Region, ...] = ()
-    image_index: int = 0  # which of the images regions lie on
+Completion = dict[
+    str, Any
+]  # a row of completions.jsonl, with ``step``, an optimizer step; all else unchecked
 
 
 @dataclass(frozen=True)
@@ -56,12 +26,13 @@ class LoggedRun:
 
     folder: Path
     records: tuple[dict[str, Any], ...]  # logged training steps; ``record["step"]`` is the optimizer step
-    groups: tuple[Group, ...]  # logged in training; empty if the run did not log completions
+    completions: tuple[Completion, ...]  # logged in training; empty if the run did not log completions
     arguments: dict[str, Any] = field(default_factory=dict)  # ms-swift's, if args.json can be read
     damaged: tuple[str, ...] = ()  # places of lines that could not be read
     evaluated: int = 0  # completions logged in evaluation
     gains: tuple[str, ...] = ()  # lines of gains.json: what was on, and what was not and why
     held_out: tuple[Evaluation, ...] = ()  # evaluations on held-out rows, in order
+    names: Names = field(default_factory=dict)  # of rewards that were logged under another than the typed one
 
     @property
     def resumed_from(self) -> Path | None:
@@ -99,20 +70,19 @@ def read_run(output_dir: str | Path) -> LoggedRun:
         raise OutputFolderError(what, where=str(folder), fix=fix)
     arguments = _object(folder / "args.json")
     names = _typed_names(arguments, steps)
-    size = whole(arguments.get("num_generations")) or 8
     rows = read_completions(folder, damaged) if (folder / "completions.jsonl").is_file() else []
-    sampled = [row for row in rows if row.get("split") != "eval"]
-    groups = _each_rollout_once(_since_resumed(read_groups(sampled, size, names), attrgetter("step")))
+    sampled = [{**row, "step": whole(row.get("step"))} for row in rows if row.get("split") != "eval"]
     evaluations = (replace(one, scores=_renamed(one.scores, names)) for one in read_evaluations(folder))
     return LoggedRun(
         folder,
         tuple({record["step"]: _renamed(record, names) for record in steps}.values()),
-        tuple(groups),
+        tuple(_since_resumed(sampled, itemgetter("step"))),
         arguments,
         tuple(damaged),
         evaluated=len(rows) - len(sampled),
         gains=read_gains(folder),
         held_out=tuple(evaluations),
+        names=names,
     )
 
 
@@ -157,18 +127,6 @@ def _since_resumed(logged: Iterable[T], step: Callable[[T], int]) -> list[T]:
     return kept
 
 
-def _each_rollout_once(groups: Iterable[Group]) -> list[Group]:
-    """Rollouts at the first step that was trained on them: ms-swift logs one with each of its steps."""
-    kept: list[Group] = []
-    last: list[Group] = []
-    for step, several in groupby(groups, key=attrgetter("step")):
-        these = list(several)
-        if [replace(group, step=step) for group in last] != these:
-            kept += these
-        last = these
-    return kept
-
-
 def read_gains(folder: Path) -> tuple[str, ...]:
     """Lines of ``gains.json``, which the trainer writes."""
     rows = _as(dict, _object(folder / GAINS).get("gains"))
@@ -183,47 +141,6 @@ def _object(path: Path) -> dict[str, object]:
         return {}
 
 
-def read_groups(rows: Sequence[dict[str, object]], size: int, names: Names) -> Iterable[Group]:
-    """Rows of completions.jsonl as groups: ms-swift writes the ``size`` completions of a prompt in a row."""
-    for _, same in groupby(rows, key=lambda row: [row.get(name) for name in _OF_PROMPT]):
-        several = list(same)
-        yield from (_group(several[start : start + size], names) for start in range(0, len(several), size))
-
-
-def _group(rows: Sequence[dict[str, object]], names: Names) -> Group:
-    first = rows[0]
-    regions = _as(dict, first.get("regions"))
-    return Group(
-        step=whole(first.get("step")),
-        prompt=_text(first.get("prompt")),
-        solution=_text(first.get("gold")) or _text(first.get("solution")),
-        images=tuple(image for image in _as(list, first.get("images")) if isinstance(image, str)),
-        samples=tuple(_sample(row, names) for row in rows),
-        question=_text(first.get("question")),
-        gold=_regions(regions.get("gold")),
-        image_index=whole(regions.get("image")),
-    )
-
-
-def _sample(row: dict[str, object], names: Names) -> LoggedCompletion:
-    figures = {name: value for name, value in row.items() if value is None or isinstance(value, (int, float))}
-    advantage = figures.get("advantages")
-    rewards = {name: value for name, value in figures.items() if name not in _OTHER_COLUMNS}
-    read, reasons = (_renamed(_as(dict, row.get(column)), names) for column in ("read", "reason"))
-    return LoggedCompletion(
-        text=_text(row.get("completion")),
-        rewards=_renamed(rewards, names),
-        advantage=None if advantage is None else float(advantage),
-        regions=_regions(_as(dict, row.get("regions")).get("predicted")),
-        read=tuple(_in_words(name, read.get(name), reasons.get(name)) for name in {**read, **reasons}),
-    )
-
-
-def _in_words(reward: str, read: object, reason: object) -> str:
-    parts = (f"read {_text(read)}" if read not in (None, "") else "", _text(reason))
-    return f"{reward}: {'; '.join(filter(None, parts))}"
-
-
 def _as(kind: type[T], value: object) -> T:
     """A value that should be of a kind; else an empty one."""
     return value if isinstance(value, kind) else kind()
@@ -235,19 +152,3 @@ def whole(value: object) -> int:
         return int(value) if isinstance(value, (int, float, str)) else 0
     except (ValueError, OverflowError):
         return 0
-
-
-def _regions(value: object) -> tuple[Region, ...]:
-    regions: list[Region] = []
-    for entry in _as(list, value)[:_MOST_REGIONS]:
-        at = _as(list, _as(dict, entry).get("at"))
-        numbers = [float(part) for part in at if isinstance(part, (int, float)) and math.isfinite(part)]
-        if len(numbers) == len(at) and len(at) in (2, 4):
-            regions.append({"at": tuple(numbers), "label": _text(entry.get("label"))[:80]})
-    return tuple(regions)
-
-
-def _text(value: object) -> str:
-    if value is None:
-        return ""
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

@@ -1,3 +1,4 @@
+readGroups();
 startGallery();
 drawSummary();
 drawCurves();

@@ -15,23 +15,10 @@ from swift_grpo_ext.watch.report.verdict import judge
 from tests.watch.report.made_up_run import data_of, table, write_run
 
 
-def test_groups_are_the_completions_of_one_prompt(tmp_path):
-    tables = [table(step, [f"{step}"] * 8) for step in range(1, 21)]
-    run = read_run(write_run(tmp_path / "run", [0.5] * 20, completions=tables))
-    assert len(run.groups) == 40
-    assert {len(group.samples) for group in run.groups} == {4}
-
-
-def test_a_shorter_group_ends_where_the_prompt_changes(tmp_path):
-    tables = [table(1, ["a"] * 3), table(2, ["b"] * 4)]
-    run = read_run(write_run(tmp_path / "run", [0.5] * 2, completions=tables))
-    assert [(group.step, len(group.samples)) for group in run.groups] == [(1, 3), (2, 4)]
-
-
 def test_completions_of_an_evaluation_are_none_of_training(tmp_path):
     tables = [table(1, ["a"] * 4), table(1, ["b"] * 2) | {"split": ["eval"] * 2}]
     run = read_run(write_run(tmp_path / "run", [0.5] * 5, completions=tables))
-    assert [sample.text for group in run.groups for sample in group.samples] == ["a"] * 4
+    assert [row["completion"] for row in run.completions] == ["a"] * 4
     assert run.evaluated == 2
 
 
@@ -39,23 +26,6 @@ def test_a_folder_without_a_step_is_refused(tmp_path):
     (tmp_path / "logging.jsonl").write_text('{"train_runtime": 1}\n')
     with pytest.raises(OutputFolderError, match="no GRPO step has been logged"):
         read_run(tmp_path)
-
-
-def test_regions_that_are_none_are_passed_over(tmp_path):
-    places = [
-        {"at": [0, 0, 0.5, 1]},
-        {"at": "x"},
-        {"at": [1]},
-        {"at": [0.5, math.nan]},
-        7,
-        {"label": "no place"},
-    ]
-    regions = [{"image": 0, "gold": places, "predicted": "all"}, None, 3, {}]
-    tables = [table(1, ["7"] * 4) | {"regions": regions}]
-    run = read_run(write_run(tmp_path / "run", [0.5] * 4, completions=tables))
-    assert [region["at"] for region in run.groups[0].gold] == [(0, 0, 0.5, 1)]
-    assert run.groups[0].samples[0].regions == ()
-    assert "regions" not in run.groups[0].samples[0].rewards
 
 
 def test_text_that_ends_lines_elsewhere_ends_none_here(tmp_path):
@@ -66,7 +36,7 @@ def test_text_that_ends_lines_elsewhere_ends_none_here(tmp_path):
     (folder / "completions.jsonl").write_text(line + json.dumps(table(2, ["7"] * 4)) + "\n", "utf-8")
     Journal(folder, rank=0).add("stall", step=1, text=text)
     run = read_run(folder)
-    assert [group.samples[0].text for group in run.groups] == [text, "7"]
+    assert [row["completion"] for row in run.completions] == [text] * 4 + ["7"] * 4
     assert f"Monitor [stall] at step 1: {text}" in judge(run).reasons
 
 
@@ -76,7 +46,7 @@ def test_a_file_that_is_written_to_at_this_moment_is_read(tmp_path):
     (folder / "completions.jsonl").write_bytes(whole + b"\n" + whole[: whole.index("数".encode()) + 1])
     (folder / "args.json").write_text('{"num_generations": 4, "mod')
     run = read_run(folder)
-    assert len(run.groups) == 1
+    assert len(run.completions) == 4
     assert run.arguments == {}
     assert run.damaged == ()
 
@@ -106,8 +76,8 @@ def test_steps_that_a_resumed_run_did_again_are_shown_once(tmp_path):
         file.write((again / "completions.jsonl").read_text())
     run = read_run(folder)
     assert list(run.series("reward").items()) == [(1, 0.1), (2, 0.1), (3, 0.1), (4, 0.9), (5, 0.9), (6, 0.9)]
-    shown = [(group.step, group.samples[0].text) for group in run.groups]
-    assert shown == [(1, "old")] * 2 + [(4, "new")] * 2 + [(6, "new")] * 2
+    shown = [(row["step"], row["completion"]) for row in run.completions]
+    assert shown == [(1, "old")] * 8 + [(4, "new")] * 8 + [(6, "new")] * 8
 
 
 def test_columns_of_other_kinds_than_expected_break_nothing(tmp_path):
@@ -120,11 +90,10 @@ def test_columns_of_other_kinds_than_expected_break_nothing(tmp_path):
     }
     folder = write_run(tmp_path / "run", [0.1] * 5, completions=[odd])
     (folder / "args.json").write_text('["no table"]')
-    report = write_report(folder)
-    assert sum(len(group["samples"]) for group in data_of(report)["groups"]) == 4
+    assert len(data_of(write_report(folder))["runs"][0]["completions"]) == 4
 
 
-def test_a_rollout_of_several_steps_is_shown_once(tmp_path):
+def test_a_rollout_of_several_steps_has_a_reward_once(tmp_path):
     """``--num_iterations 2``: the host logs its completions with both steps, and a reward only with the first."""
     tables = [table(step, [f"{(step + 1) // 2}"] * 8) | {"entropy": [0.1 * step] * 8} for step in range(1, 7)]
     folder = write_run(tmp_path / "run", [0.1] * 6, completions=tables)
@@ -135,7 +104,6 @@ def test_a_rollout_of_several_steps_is_shown_once(tmp_path):
     (folder / "logging.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
     (folder / "args.json").write_text('{"num_generations": 4, "num_iterations": 2}')
     run = read_run(folder)
-    assert [group.step for group in run.groups] == [1, 1, 3, 3, 5, 5]
     assert tuple(run.series("reward")) == (1, 3, 5)
     assert tuple(run.series("grad_norm")) == (1, 2, 3, 4, 5, 6)
 
@@ -167,7 +135,7 @@ def test_rewards_have_the_names_that_were_typed(tmp_path):
     append(folder, Evaluation(2, {"reward": (1.0,), "ext_choice": (1.0,)}))
     run = read_run(folder)
     assert run.reward_names() == ["my_choice", "ext_format"]
-    assert list(run.groups[0].samples[0].rewards) == ["my_choice", "ext_format"]
+    assert run.names == {"ext_choice": "my_choice"}
     assert list(run.held_out[0].scores) == ["reward", "my_choice"]
 
 
@@ -185,12 +153,3 @@ def test_the_bill_is_of_the_mean_step(tmp_path):
     seconds = {name: round(spent, 3) for name, spent in bill(read_run(folder)).items()}
     assert seconds == {"rollout": 3.0, "policy forward": 1.0, "preparing rows": 0.017, "engine check": 0.002}
     assert bill(read_run(write_run(tmp_path / "other", [0.5] * 4))) == {}
-
-
-def test_what_was_read_and_why_it_scored_less_stand_beside_a_completion(tmp_path):
-    read = {"read": [{"Mine": "7"}] * 4, "reason": [{"Mine": "gold: 8", "ext_format": "unread: no tag"}] * 4}
-    own = {"question": ["Which digit?"] * 4, "gold": ["8"] * 4}
-    folder = write_run(tmp_path / "run", [0.5] * 4, completions=[table(1, ["7"] * 4) | read | own])
-    group = read_run(folder).groups[0]
-    assert group.samples[0].read == ("Mine: read 7; gold: 8", "ext_format: unread: no tag")
-    assert (group.question, group.solution) == ("Which digit?", "8")

@@ -13,7 +13,7 @@ from swift_grpo_ext import testing
 from swift_grpo_ext.cli import app
 from swift_grpo_ext.errors import OutputFolderError, RefusedError
 from swift_grpo_ext.watch.report import Figure, Section, Tile, write_report
-from swift_grpo_ext.watch.report.page_data import MOST_POINTS, groups_within
+from swift_grpo_ext.watch.report.page_data import MOST_POINTS, rows_within
 from swift_grpo_ext.watch.report.run import read_run
 from tests.watch.report.made_up_run import HOSTILE, PROMPT, Tags, data_of, table, write_run
 
@@ -25,10 +25,10 @@ def test_a_real_run_becomes_a_report(tiny_qwen, digits, tmp_path):
     testing.run_in_process("rlhf", arguments)
     report = write_report(tmp_path / "run", tmp_path / "report")
     shown = data_of(report)
-    assert {group["step"] for group in shown["groups"]} == set(range(1, 13))
-    assert "ext_choice" in shown["groups"][0]["samples"][0]["rewards"]
-    assert all(None not in group["images"] for group in shown["groups"])
     (run,) = shown["runs"]
+    assert {row["step"] for row in run["completions"]} == set(range(1, 13))
+    assert "ext_choice" in run["completions"][0]
+    assert all(None not in row["images"] for row in run["completions"])
     assert run["rewards"] == ["ext_choice", "ext_format"]
     assert run["figures"].keys() >= {"reward", "grad_norm", "loss", "learning_rate", "seconds/rollout"}
     assert len(run["figures"]["rewards/ext_choice/mean"]) == 12
@@ -65,9 +65,9 @@ def test_the_page_needs_nothing_else_and_runs_nothing(tmp_path):
 
 def test_the_text_of_completions_is_there_whole(tmp_path):
     run = write_run(tmp_path / "run", [0.1] * 5, completions=[table(1, ["a<b", "a<b", "数字 7", ""])])
-    (group,) = data_of(write_report(run))["groups"]
-    assert [sample["text"] for sample in group["samples"]] == ["a<b", "a<b", "数字 7", ""]
-    assert group["samples"][0]["rewards"]["ext_format"] is None, "a reward of None is no 0"
+    rows = data_of(write_report(run))["runs"][0]["completions"]
+    assert [row["completion"] for row in rows] == ["a<b", "a<b", "数字 7", ""]
+    assert rows[0]["ext_format"] is None, "a reward of None is no 0"
 
 
 def test_a_run_without_completions_says_how_to_get_them(tmp_path):
@@ -111,12 +111,12 @@ def test_runs_are_compared_in_one_page(tmp_path):
 def test_a_long_run_is_shown_in_part_from_its_first_to_its_last_step(tmp_path):
     tables = [table(step, [f"{step}-{i}" for i in range(8)]) for step in range(1, 101)]
     run = read_run(write_run(tmp_path / "run", [0.5] * 100, completions=tables))
-    assert [group.step for group in groups_within(run, 12)] == [1, 50, 100]
-    some = groups_within(run, 80)
-    assert sum(len(group.samples) for group in some) == 80
-    assert (some[0].step, some[-1].step) == (1, 100)
-    assert groups_within(run, 800) == list(run.groups)
-    assert len(groups_within(run, 1)) == 1
+    assert [row["step"] for row in rows_within(run, 24)][::8] == [1, 51, 100]
+    some = rows_within(run, 80)
+    assert len(some) == 80
+    assert (some[0]["step"], some[-1]["step"]) == (1, 100)
+    assert rows_within(run, 800) == list(run.completions)
+    assert len(rows_within(run, 1)) == 8, "a step is shown whole"
 
 
 def test_an_image_is_in_the_page_once(tmp_path):
@@ -126,7 +126,7 @@ def test_an_image_is_in_the_page_once(tmp_path):
     tables = [table(step, ["7"] * 4, images=[str(paths[(step - 1) % 3])]) for step in range(1, 31)]
     shown = data_of(write_report(write_run(tmp_path / "run", [0.5] * 30, completions=tables)))
     assert len(shown["images"]) == 2
-    assert [group["images"] for group in shown["groups"][:3]] == [[0], [0], [1]]
+    assert [row["images"] for row in shown["runs"][0]["completions"][:12:4]] == [[0], [0], [1]]
 
 
 def test_long_curves_are_thinned(tmp_path):
@@ -143,8 +143,7 @@ def test_half_of_a_surrogate_pair_is_no_end_of_the_report(tmp_path):
     run = write_run(tmp_path / "run", [0.1] * 12, completions=tables, **{f"rewards/{half}/mean": 0.5})
     report = write_report(run, title=half)
     assert "a?b" in report.html.read_text(encoding="utf-8")
-    (group,) = data_of(report)["groups"]
-    assert group["samples"][0]["text"] == "a?b"
+    assert data_of(report)["runs"][0]["completions"][0]["completion"] == "a?b"
 
 
 def test_a_folder_that_cannot_be_written_to_is_one_line(tmp_path):

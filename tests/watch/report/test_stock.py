@@ -27,7 +27,7 @@ def test_a_stock_run_becomes_a_report(tiny_qwen_stock, digits, tmp_path):
     run = read_run(tmp_path)
     assert not (run.folder / "watch").exists(), "the run was not watched"
     assert not any(name.startswith("watch/") for record in run.records for name in record)
-    assert [len(group.samples) for group in run.groups] == [4] * STEPS
+    assert len(run.completions) == 4 * STEPS
     assert not judge(run).headline.startswith(("Too early", "Nothing is learned"))
     report = write_report(tmp_path)
     assert data_of(report)["runs"][0]["figures"].keys() >= {
@@ -36,4 +36,4 @@ def test_a_stock_run_becomes_a_report(tiny_qwen_stock, digits, tmp_path):
         "grad_norm",
         "completions/mean_length",
     }
-    assert {group["step"] for group in data_of(report)["groups"]} == set(range(1, STEPS + 1))
+    assert {row["step"] for row in run.completions} == set(range(1, STEPS + 1))
