@@ -2,9 +2,8 @@
 
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -27,15 +26,6 @@ def _one_of(*words: str) -> Callable[[str], str]:
         return word.lower()
 
     return read
-
-
-Rollouts = Annotated[
-    list[Any] | None,
-    typer.Option(
-        parser=_one_of("colocate", "server", "transformers"),
-        help="colocate, server or transformers; several: give it again. By default what the model can.",
-    ),
-]
 
 
 def _print_version(wanted: bool) -> None:
@@ -118,40 +108,35 @@ def report(
 
 @app.command(
     context_settings={"token_normalize_func": lambda name: name.replace("_", "-")},
-    epilog="Example: swift-grpo-ext plan --model Qwen2.5-VL-72B --gpus 8 --gpu-memory 80 --output plan/",
+    epilog="Example: swift-grpo-ext plan --model Qwen2.5-VL-72B --gpus 8 --gpu-memory 80",
 )
 def plan(
-    model: Annotated[str, typer.Option(help="Folder with a config.json, or the id of a bundled size.")],
+    model: Annotated[str, typer.Option(help="Folder with a config.json, a published size, or a model_type.")],
     gpus: Annotated[int, typer.Option(min=1, help="GPUs of one node.")] = 8,
     nodes: Annotated[int, typer.Option(min=1, help="Machines, each with that many GPUs.")] = 1,
     gpu_memory: Annotated[float, typer.Option(min=1, max=10_000, help="GiB of one GPU.")] = 80,
     cpu_memory: Annotated[float, typer.Option(min=0, help="GiB of one node; 0 if unknown.")] = 0,
     tuner: Annotated[str, typer.Option(parser=_one_of("lora", "full"), help="lora or full.")] = "lora",
     lora_rank: Annotated[int, typer.Option(min=1, help="Rank of LoRA.")] = 8,
-    quant_bits: Annotated[int, typer.Option(help="Bits of a weight: 16, or 8 or 4 with LoRA.")] = 16,
-    batch: Annotated[int, typer.Option(min=0, help="Completions of a micro-batch; 0: try several.")] = 0,
-    completions_per_step: Annotated[int, typer.Option(min=0, help="Over all GPUs; 0: whole groups.")] = 0,
+    batch: Annotated[int, typer.Option(min=1, help="Completions of a micro-batch.")] = 1,
     num_generations: Annotated[int, typer.Option(min=2, help="Completions of one prompt.")] = 8,
     max_pixels: Annotated[int, typer.Option(min=1, help="Pixels of one resized image.")] = USUAL_PIXELS,
     images: Annotated[int, typer.Option(min=0, help="Images per prompt.")] = 1,
     text_tokens: Annotated[int, typer.Option(min=1, help="Tokens of a prompt without images.")] = 256,
     max_completion_length: Annotated[int, typer.Option(min=1, help="Tokens of a completion.")] = 1024,
     beta: Annotated[float, typer.Option(min=0, help="Weight of the KL term; 0: no reference.")] = 0.04,
-    rollout: Rollouts = None,
-    output: Annotated[Path | None, typer.Option(help="Folder for script and JSON.")] = None,
+    sharing: Annotated[bool, typer.Option(help="Prompts are shared; ms-swift alone does not.")] = True,
+    bf16: Annotated[bool | None, typer.Option(help="The GPUs compute in bf16; V100 and T4 do not.")] = None,
 ) -> None:
-    """Rank the settings that fit by tokens and memory (exit code 2 if none does); the first as a script.
+    """Four layouts in one table: what fits, by how much, what helps (exit code 2 if none fits).
 
     \f
 
     Raises:
-        typer.BadParameter: ``--quant-bits`` that the tuner does not have.
         typer.Exit: With the exit code.
     """
     from swift_grpo_ext.doctor.plan import command, setting
 
-    if quant_bits not in (16, 8, 4) or (quant_bits < 16 and tuner == "full"):
-        raise typer.BadParameter("16, or with --tuner lora 8 or 4", param_hint="--quant-bits")
     work = setting.Work(
         full=tuner == "full",
         lora_rank=lora_rank,
@@ -161,11 +146,9 @@ def plan(
         max_pixels=max_pixels,
         completion_tokens=max_completion_length,
         kl=beta > 0,
-        bits=quant_bits,
     )
-    chosen = tuple(rollout or work.rollouts)
-    work = replace(work, batch=batch, per_step=completions_per_step, rollouts=chosen)
-    if not command.run(model, work, setting.Machine(nodes, gpus, gpu_memory, cpu_memory), output=output):
+    machine = setting.Machine(nodes, gpus, gpu_memory, cpu_memory)
+    if not command.run(model, work, machine, batch=batch, shares=sharing, bf16=bf16):
         raise typer.Exit(2)
 
 

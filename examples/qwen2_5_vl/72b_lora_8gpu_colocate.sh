@@ -1,7 +1,6 @@
 #!/usr/bin/env bash
-# Qwen2.5-VL-72B, LoRA, eight GPUs of 80 GB shared with one vLLM engine over all of them. Written by
-#   swift-grpo-ext plan --model Qwen/Qwen2.5-VL-72B-Instruct --gpus 8 --gpu-memory 80 --rollout colocate --output plan
-# with data, rewards and output filled in. By its arithmetic a GPU is fullest in the update, with 46 to 58 GiB.
+# Qwen2.5-VL-72B, LoRA, eight GPUs of 80 GB shared with one vLLM engine over all of them.
+# By the arithmetic of swift-grpo-ext plan a GPU is fullest in the update, with 46 to 58 GiB.
 #
 # swift-grpo-ext check --gpu-memory 80:
 #   note rows-not-encoded (the model is not here)

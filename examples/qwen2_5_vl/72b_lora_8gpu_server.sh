@@ -1,7 +1,6 @@
 #!/usr/bin/env bash
-# Qwen2.5-VL-72B, LoRA, four GPUs of 80 GB that train and four of a rollout server, here on one node. Written by
-#   swift-grpo-ext plan --model Qwen/Qwen2.5-VL-72B-Instruct --gpus 8 --cpu-memory 200 --rollout server --output plan
-# with data, rewards and output filled in. By its arithmetic a GPU is fullest in the update, with 60 to
+# Qwen2.5-VL-72B, LoRA, four GPUs of 80 GB that train and four of a rollout server, here on one node.
+# By the arithmetic of swift-grpo-ext plan a GPU is fullest in the update, with 60 to
 # 72 GiB. Four GPUs do not train here; the server can also stand on another machine (SERVER=...).
 #
 # swift-grpo-ext check --gpu-memory 80:

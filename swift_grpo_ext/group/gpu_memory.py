@@ -2,8 +2,7 @@
 
 One model for ``check``, ``plan`` and the trainer's cut of micro-batches. Model states are those of
 DeepSpeed's estimators (ZeRO, https://arxiv.org/abs/1910.02054): 2 bytes for a 16-bit gradient, 12 for the
-fp32 weight and Adam's moments. What no formula knows is a pair, least and most; docs/memory.md holds them
-against published figures.
+fp32 weight and Adam's moments. What no formula knows is a pair, least and most.
 """
 
 GIB = 2**30

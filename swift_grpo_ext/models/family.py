@@ -96,5 +96,3 @@ class Entry:
     tiling: Mapping[str, Tiling] = field(
         default_factory=dict
     )  # by ``model_type``; none where images are resized
-    # Of a config of remote code, transformers' ``model_type`` of its language model; None if it does not say.
-    language_type: Callable[[Mapping[str, Any]], str | None] | None = None

@@ -9,7 +9,7 @@ import pytest
 from swift_grpo_ext.doctor.check import inputs
 from swift_grpo_ext.doctor.check.host import table as host_table
 from swift_grpo_ext.doctor.check.rules import refused
-from swift_grpo_ext.doctor.plan.catalogue import require_config
+from swift_grpo_ext.doctor.plan.models import require_config
 from swift_grpo_ext.doctor.plan.shape import shape_of
 from tests.forked import forked_workers
 

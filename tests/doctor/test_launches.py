@@ -11,8 +11,8 @@ import yaml
 
 from swift_grpo_ext.doctor.check import command
 from swift_grpo_ext.doctor.check.facts.arguments import parse
-from swift_grpo_ext.doctor.plan import catalogue
-from swift_grpo_ext.doctor.plan.catalogue import require_config
+from swift_grpo_ext.doctor.plan import models
+from swift_grpo_ext.doctor.plan.models import require_config
 from swift_grpo_ext.doctor.plan.shape import shape_of
 from swift_grpo_ext.findings import Severity
 
@@ -264,10 +264,10 @@ def test_ms_swift_says_the_same_to_every_setting():
 def test_a_measured_shape_is_kept_in_the_users_cache(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     config = require_config("Ovis2-1B")
-    measured = catalogue.shape_by_config(config)
+    measured = models.shape_by_config(config)
     (path,) = (tmp_path / "swift-grpo-ext").iterdir()
-    monkeypatch.setattr(catalogue, "shape_of", None)
-    assert catalogue.shape_by_config(config) == measured == shape_of(config)
+    monkeypatch.setattr(models, "shape_of", None)
+    assert models.shape_by_config(config) == measured == shape_of(config)
     path.write_text("{")
-    monkeypatch.setattr(catalogue, "shape_of", shape_of)
-    assert catalogue.shape_by_config(config) == measured
+    monkeypatch.setattr(models, "shape_of", shape_of)
+    assert models.shape_by_config(config) == measured

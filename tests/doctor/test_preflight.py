@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from swift_grpo_ext.doctor.check import preflight
-from swift_grpo_ext.doctor.plan.catalogue import require_config
+from swift_grpo_ext.doctor.plan.models import require_config
 from swift_grpo_ext.errors import RefusedError
 
 

@@ -16,8 +16,6 @@ from examples.from_vlm_r1.convert import RowError, converted
 from examples.tasks import make_data
 from swift_grpo_ext import testing
 from swift_grpo_ext.doctor.check import command, inputs
-from swift_grpo_ext.doctor.plan import command as planner
-from swift_grpo_ext.doctor.plan.setting import Machine, Work
 from swift_grpo_ext.rewards.catalogue import get_reward
 from swift_grpo_ext.rewards.gold.columns import gold_completion
 from swift_grpo_ext.rewards.runtime.rules import load_table
@@ -71,28 +69,6 @@ def test_none_evaluates_on_rows_that_it_trains_on(path, tmp_path):
     assert not {row["images"][0] for row in rows} & {row["images"][0] for row in held_out}
     with pytest.raises(subprocess.CalledProcessError):
         start(path, tmp_path, DATA="/my/rows.jsonl")
-
-
-@pytest.mark.parametrize(("rollout", "cpu_memory"), [("colocate", 0), ("server", 200)])
-def test_the_72b_scripts_are_what_plan_writes(rollout, cpu_memory, tmp_path):
-    machine = Machine(gpus_per_node=8, gpu_memory=80, cpu_memory=cpu_memory)
-    model = "Qwen/Qwen2.5-VL-72B-Instruct"
-    assert planner.run(model, Work(full=False, rollouts=(rollout,)), machine, output=tmp_path / "plan")
-    example = EXAMPLES / "qwen2_5_vl" / f"72b_lora_8gpu_{rollout}.sh"
-    ours = start(example, tmp_path)
-    (tmp_path / "planned").mkdir()
-    planned = {}
-    for script in (tmp_path / "plan").glob("*.sh"):
-        planned |= start(
-            script, tmp_path / "planned", DATASET="rows.jsonl", VAL_DATASET="held.jsonl", REWARDS="ext_count"
-        )
-    assert set(planned) == set(ours)
-    for name, run in planned.items():
-        for option in (word for word in run.words if word.startswith("--")):
-            if option not in ("--dataset", "--val_dataset", "--reward_funcs", "--output_dir"):
-                assert ours[name].values(option) == run.values(option), option
-        for variable in ("NPROC_PER_NODE", "MAX_PIXELS", "CUDA_VISIBLE_DEVICES"):
-            assert ours[name].variables.get(variable) == run.variables.get(variable), variable
 
 
 def test_the_sample_data_are_what_their_script_makes_and_small(tmp_path):

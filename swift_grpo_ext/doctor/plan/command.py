@@ -1,31 +1,18 @@
-"""``swift-grpo-ext plan``: the table and the launch script."""
+"""``swift-grpo-ext plan``: the table of layouts, what it assumes, and the command of the best one."""
 
-import math
+import shlex
 from dataclasses import replace
-from pathlib import Path
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Column, Table
 
-from swift_grpo_ext.doctor.plan import script
-from swift_grpo_ext.doctor.plan.catalogue import loadable, require_config, shape_by_config
-from swift_grpo_ext.doctor.plan.search import Plan, plans
-from swift_grpo_ext.doctor.plan.setting import Machine, ModelShape, Work
-from swift_grpo_ext.errors import SwiftGrpoExtError
-from swift_grpo_ext.folders import made_folder
+from swift_grpo_ext.doctor.plan import arithmetic
+from swift_grpo_ext.doctor.plan.layouts import UNSURE, VERDICTS, Answer, Question, answer, answers, best_lever
+from swift_grpo_ext.doctor.plan.models import loadable, require_config, shape_by_config
+from swift_grpo_ext.doctor.plan.setting import MOST_PIXELS, Machine, Work
 from swift_grpo_ext.group.gpu_memory import GIB
 from swift_grpo_ext.models.families import family_of
-
-SHOWN = 8
-NOT_MEASURED = (
-    "Sorted by what is copied between GPU and CPU, then by tokens forwarded per completion (scaled to all "
-    "GPUs), then by head-room at the high end. Speed was not measured: try neighbours of this table."
-)
-
-MEGATRON = (
-    "A mixture of experts: ms-swift's own way is megatron rlhf, where each GPU holds a part of the experts; "
-    "train_megatron.sh is written beside train.sh (its memory is not planned)."
-)
 
 
 def run(
@@ -33,120 +20,134 @@ def run(
     work: Work,
     machine: Machine,
     *,
-    output: Path | None = None,
+    batch: int = 1,
+    shares: bool = True,
+    bf16: bool | None = None,
     console: Console | None = None,
 ) -> bool:
-    """Print the ranked settings and write script and JSON to a folder; whether some setting fits.
-
-    The command ends with exit code 0 if one fits, else 2.
+    """Print the table and the command of the first layout that fits; False if none does.
 
     Raises:
-        SwiftGrpoExtError: The model has no configuration here, or the folder cannot be written.
+        SwiftGrpoExtError: Nothing is known of this model.
     """
     console = console or Console()
     config = require_config(model)
-    if output is not None:
-        made_folder(output, "--output")
     shape = shape_by_config(config)
     if shape.vision is None:
         work = replace(work, images=0)
-    console.print(
-        f"{model}: {shape.total / 1e9:.2f} B parameters, {shape.tower / 1e9:.2f} B of them in the vision "
-        f"tower; on {machine.nodes} x {machine.gpus_per_node} GPUs of {machine.gpu_memory:g} GiB",
-        highlight=False,
-    )
-    candidates = _plans(str(config.get("model_type")), shape, work, machine, console)
-    console.print(_table(candidates[:SHOWN]))
-    console.print(NOT_MEASURED, highlight=False)
-    if not candidates[0].fits:
-        console.print("[red]No setting is certain to fit.[/red] Closest candidates, and why they may fail:")
-        for objection in candidates[0].objections:
-            console.print(f"  {objection.what} -> {objection.fix}", highlight=False, soft_wrap=True)
-        smaller = _with_4_bits(shape, work, machine)
-        if smaller is not None:
-            console.print(
-                f"[green]With --quant-bits 4 it fits[/green]: {label(smaller)}, GPU "
-                f"{_span(smaller.memory.peak)} GiB, {100 * smaller.headroom:.0f} % head-room",
-                highlight=False,
-                soft_wrap=True,
-            )
-        return False
-    if shape.has_experts and machine.gpus > 1:
-        console.print(MEGATRON, highlight=False, soft_wrap=True)
-    if output is not None:
-        written = script.write(output, loadable(model), shape, work, candidates[0], machine)
-        console.print(f"written: {', '.join(map(str, written))}", soft_wrap=True, highlight=False)
-    return True
+    facts = family_of(str(config.get("model_type")))
+    no_engine = facts.lacks.get("vllm", "") if facts else ""
+    question = Question(shape, work, machine, batch, shares, not no_engine, bf16)
+    rows = answers(question)
+    best = min(rows, key=lambda row: row.verdict)
+    gpus = f"{machine.gpus} GPUs of {machine.gpu_memory:g} GiB"
+    console.print(_table(f"{model}, {shape.total / 1e9:.2f} B parameters, {gpus}", question, rows))
+    lines = _assumptions(question, best)
+    if no_engine:
+        lines.append(f"Rollouts by transformers: {no_engine}.")
+    if best.verdict >= UNSURE:
+        lines.append("No layout is certain to fit.")
+    else:
+        lines.append(f"The best, {best.name}; data, rewards and output are yours to fill in:")
+        lines.append(command_line(model, question, best))
+    for line in lines:
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
+    return best.verdict < UNSURE
 
 
-def _with_4_bits(shape: ModelShape, work: Work, machine: Machine) -> Plan | None:
-    """The plan with weights of 4 bits, which LoRA can train on; None if it does not fit either."""
-    if work.full or work.bits <= 4:
-        return None
-    candidates = plans(shape, replace(work, bits=4, rollouts=("transformers",)), machine)
-    return candidates[0] if candidates and candidates[0].fits else None
-
-
-def _plans(family: str, shape: ModelShape, work: Work, machine: Machine, console: Console) -> list[Plan]:
-    """All plans; says on the console why some rollouts are not among them.
-
-    Raises:
-        SwiftGrpoExtError: A rollout server has no GPU left, or the batch cannot be cut into whole groups.
-    """
-    facts = family_of(family)
-    reason = facts.lacks.get("vllm", "") if facts else ""
-    if work.bits < 16:
-        reason = "weights of 4 or 8 bits cannot be sent to vLLM, which holds them in 16"
-    if reason:
-        console.print(f"rollouts by transformers: {reason}", highlight=False, soft_wrap=True)
-        work = replace(work, rollouts=("transformers",))
-    if machine.gpus < 2 and work.rollouts == ("server",):
-        what = "a rollout server needs GPUs of its own"
-        fix = "--gpus 2 or more, or colocate"
-        raise SwiftGrpoExtError(what, where="--rollout server", fix=fix)
-    candidates = plans(shape, work, machine)
-    if not candidates:
-        raise SwiftGrpoExtError(
-            f"{work.per_step or 'so many'} completions per step in micro-batches of {work.batch or 'any'} "
-            f"cannot be shared out over {machine.gpus} GPUs in whole groups of {work.generations}",
-            where="--completions-per-step",
-            fix=f"a multiple of {math.lcm(machine.gpus * max(1, work.batch), work.generations)}",
+def _table(title: str, question: Question, rows: list[Answer]) -> Table:
+    headings = ("GiB", "at rest", "at the peak", "fits", "margin")
+    columns = (*(Column(name, no_wrap=True) for name in headings), Column("what helps most", overflow="fold"))
+    table = Table(*columns, title=title, box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    for row in rows:
+        rest, peak = row.memory.of_phase("rest")[1], row.memory.peak
+        words, freed = best_lever(question, row)
+        alone = answer(_as_ms_swift_alone(question), row.name)
+        table.add_row(
+            row.name.removeprefix("ext_"),
+            _gib((rest, rest)),
+            _gib(peak if row.verdict == UNSURE else (peak[1], peak[1])),
+            VERDICTS[row.verdict] + ("*" if row.verdict < UNSURE <= alone.verdict else ""),
+            f"{row.margin / GIB:+.1f}",
+            row.reason or (f"{words}: -{freed / GIB:.1f}" if freed > GIB / 2 else "-"),
+            style="red" if row.verdict >= UNSURE else "",
         )
-    return candidates
-
-
-def _table(candidates: list[Plan]) -> Table:
-    headings = ["setting", "batch", "GPU GiB", "fullest", "head-room", "CPU GiB", "tokens"]
-    if not all(plan.fits for plan in candidates):
-        headings.append("fails because")
-    columns = (Column(heading, overflow="fold") for heading in headings)
-    table = Table(*columns, title="memory and tokens by arithmetic")
-    for plan in candidates:
-        typed, cut = (f"{one.micro_batch} x {one.accumulation}" for one in (plan.setting, plan.cut))
-        cells = [
-            label(plan),
-            typed if typed == cut else f"{typed}, run as {cut}",  # as written, and as the trainer cuts them
-            _span(plan.memory.peak),
-            plan.memory.peak_phase,
-            f"{100 * plan.headroom:.0f} %",
-            _span(plan.memory.cpu_total, 0),
-            f"{plan.tokens:.0f}",
-            *(("" if one.certain else "may: ") + one.what for one in plan.objections[:1]),
-        ]
-        table.add_row(*cells[: len(headings)], style="" if plan.fits else "red")
     return table
 
 
-def _span(least_and_most: tuple[float, float], digits: int = 1) -> str:
-    return "-".join(f"{size / GIB:.{digits}f}" for size in least_and_most)
+def _as_ms_swift_alone(question: Question) -> Question:
+    """The same without what this package and the command add: shared prompts, and a limit of pixels."""
+    work = question.work
+    tiled = question.shape.vision is not None and question.shape.vision.tile
+    pixels = work.max_pixels if tiled else MOST_PIXELS
+    return replace(question, shares=False, work=replace(work, max_pixels=pixels))
 
 
-def label(plan: Plan) -> str:
-    """A setting in a few words."""
-    setting = plan.setting
-    words = [setting.preset or "one GPU", setting.rollout]
-    if setting.rollout != "transformers":
-        words.append(f"TP {setting.tensor_parallel}")
-    if plan.cut.shared > 1:
-        words.append(f"{plan.cut.shared} share a prompt")
-    return ", ".join([*words, *(["offload"] if setting.offload_model else [])])
+def _assumptions(question: Question, best: Answer) -> list[str]:
+    """What the figures assume, and what becomes of the best layout where that does not hold."""
+    work, machine = question.work, question.machine
+    images = ""
+    if work.images and question.shape.vision:
+        tokens = question.shape.vision.tokens(work.max_pixels)
+        images = f", images in each: {work.images} of {tokens} tokens (MAX_PIXELS={work.max_pixels})"
+    trainer = "this package's trainer, which shares prompts" if question.shares else "ms-swift's own trainer"
+    card = " (V100 and T4 do not: --no-bf16)" if question.bf16 is None else ""
+    alone = answer(_as_ms_swift_alone(question), best.name)
+    return [
+        f"Assumed: {trainer}; prompts of {work.text_tokens} tokens{images}; completions of "
+        f"{work.completion_tokens} tokens, {work.generations} of a prompt; a frozen vision tower; GPUs that "
+        f"compute in bf16{card}, with {machine.usable / GIB:.1f} GiB to give; for {best.name} "
+        f"{_gib(best.memory.cpu)} GiB of main memory in each machine.",
+        f"* not with ms-swift alone and images of any size: {best.name} then takes "
+        f"{_gib(alone.memory.peak)} GiB ({VERDICTS[alone.verdict]}).",
+    ]
+
+
+def _gib(span: tuple[float, float]) -> str:
+    """Least and most in GiB; one figure where they are the same."""
+    texts = f"{span[0] / GIB:.1f}", f"{span[1] / GIB:.1f}"
+    return texts[0] if texts[0] == texts[1] else " to ".join(texts)
+
+
+COMMAND = """\
+{variables}swift rlhf \\
+    --rlhf_type grpo \\
+    --external_plugins "$(swift-grpo-ext path)" \\
+    --model {model} \\
+    --dataset rows.jsonl --reward_funcs ext_answer ext_format --output_dir output \\
+    --tuner_type {tuner} --learning_rate {rate} --torch_dtype bfloat16 \\
+    --num_generations {work.generations} --beta {beta} \\
+    --per_device_train_batch_size {question.batch} --gradient_accumulation_steps {question.accumulation} \\
+    --max_length {prompt} --max_completion_length {work.completion_tokens} \\
+    {deepspeed}{rollout}"""
+COLOCATED = """--use_vllm true --vllm_mode colocate --sleep_level 1 \\
+    --vllm_tensor_parallel_size {0.tensor_parallel} --vllm_gpu_memory_utilization {0.utilization:.2f} \\
+    --vllm_max_model_len {1}{2}"""
+OFFLOADED = " \\\n    --offload_model true --offload_optimizer {}"
+
+
+def command_line(model: str, question: Question, best: Answer) -> str:
+    """``swift rlhf`` with every option that the layout decides."""
+    shape, work, machine, setting = question.shape, question.work, question.machine, best.setting
+    variables = f"NPROC_PER_NODE={machine.gpus_per_node} "
+    variables += f"MAX_PIXELS={work.max_pixels} " if work.images else ""
+    if machine.nodes > 1:
+        variables += f"NNODES={machine.nodes} NODE_RANK=${{NODE_RANK:?}} MASTER_ADDR=${{MASTER_ADDR:?}} "
+    rollout = "--use_vllm false"
+    if setting.rollout == "colocate":
+        more = f" --move_model_batches {setting.move_model_batches}" if setting.move_model_batches else ""
+        more += OFFLOADED.format(str(work.full).lower()) if setting.offload_model else ""
+        length = arithmetic.rounded_up(arithmetic.sequence_tokens(shape, work))
+        rollout = COLOCATED.format(setting, length, more)
+    return COMMAND.format(
+        variables=variables,
+        model=shlex.quote(loadable(model)),
+        tuner="full" if work.full else f"lora --lora_rank {work.lora_rank}",
+        rate="1e-6" if work.full else "1e-5",
+        beta=0.04 if work.kl else 0,
+        work=work,
+        question=question,
+        prompt=arithmetic.rounded_up(arithmetic.prompt_tokens(shape, work)),
+        deepspeed=f"--deepspeed {best.name} " if setting.stage else "",
+        rollout=rollout,
+    )

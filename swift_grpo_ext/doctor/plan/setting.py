@@ -1,4 +1,4 @@
-"""What is planned: the model's sizes, the machine, the work of a step, the settings that share it out."""
+"""A model's sizes, the machine, the work of a step, and the setting that shares it out over the GPUs."""
 
 import math
 from dataclasses import dataclass
@@ -50,23 +50,12 @@ class ModelShape:
     tower: int  # parameters of the towers (vision, audio) without the aligner
     aligner: int  # parameters between tower and language model
     largest: int  # parameters of the largest single module
-    small: int  # parameters in tensors of at most 100,000 elements
     text: TextSizes  # widths of the language model
     kv_heads: int  # key and value heads
     heads: int  # query heads
     linears: tuple[tuple[int, int], ...]  # (in, out) of every linear layer inside the language model's layers
     vision: VisionShape | None  # the vision tower, or None
-    modules: tuple[str, ...] = ()  # names of all linear layers and embeddings; none of remote code
-
-    @property
-    def is_native(self) -> bool:
-        """Its class is transformers' own, whose attention takes packs."""
-        return bool(self.modules)
-
-    @property
-    def has_experts(self) -> bool:
-        """A token meets some experts of many."""
-        return self.text.routed > 0
+    modules: tuple[str, ...] = ()  # names of all linear layers and embeddings
 
     @property
     def total(self) -> int:
@@ -84,7 +73,7 @@ class ModelShape:
 
 
 Rollout = Literal["colocate", "server", "transformers"]
-Scoring = Literal["chunks", "logits", "liger", "cross_entropy"]
+Scoring = Literal["chunks", "logits"]
 
 
 @dataclass(frozen=True)
@@ -124,9 +113,6 @@ class Work:
     freeze_aligner: bool = True  # the aligner is not trained
     freeze_llm: bool = False  # the language model is not trained
     bits: int = 16  # bits of a weight: 16, or 8 and 4 with `--quant_bits` (bitsandbytes)
-    batch: int = 0  # completions of a micro-batch; 0 to try several
-    per_step: int = 0  # completions of an optimizer step over all ranks; 0 for the fewest in whole groups
-    rollouts: tuple[Rollout, ...] = ("colocate", "server")  # who may generate
 
     @property
     def trained(self) -> Trained:
@@ -143,45 +129,18 @@ class Setting:
     offload_params: bool = False  # DeepSpeed keeps weights in CPU memory
     hpz: bool = False  # A second copy of the weights inside each node
     rollout: Rollout = "colocate"  # who generates
-    server_gpus: int = 0  # GPUs that only serve rollouts
     tensor_parallel: int = 1  # `--vllm_tensor_parallel_size`
     utilization: float = 0.5  # `--vllm_gpu_memory_utilization`
-    max_model_len: int = 0  # `--vllm_max_model_len`; 0 for prompt and completion
     sleep_level: int = 1  # `--sleep_level`
     offload_model: bool = False  # `--offload_model`
     offload_optimizer: bool = False  # `--offload_optimizer`
     move_model_batches: int = 0  # `--move_model_batches`; 0 for all weights at once
     micro_batch: int = 1  # `--per_device_train_batch_size`
     accumulation: int = 1  # `--gradient_accumulation_steps`, and the micro-batches of one generation batch
-    attention: str = "sdpa"  # `--attn_impl`
     checkpointing: bool = True  # `--gradient_checkpointing`
-    vit_checkpointing: bool = True  # `--vit_gradient_checkpointing`
     bucket: float = 5e7  # DeepSpeed's `reduce_bucket_size`, elements
-    scoring: Scoring = "logits"  # how log-probs are made; chunks are ours, cross_entropy no GRPO's
+    scoring: Scoring = "logits"  # how log-probs are made; chunks are ours
     shared: int = 1  # completions of one prompt in a micro-batch that forward it once
-
-    @property
-    def preset(self) -> str:
-        """Our DeepSpeed preset for it; empty for plain data parallelism."""
-        more = {"_offload": self.offload_params, "_offload_optimizer": self.offload_optimizer_states}
-        suffix = next((name for name, given in (more | {"_hpz": self.hpz}).items() if given), "")
-        return f"ext_zero{self.stage}{suffix}" if self.stage else ""
-
-    def train_gpus(self, machine: Machine) -> int:
-        """Training ranks."""
-        return machine.gpus - self.server_gpus
-
-    def train_nodes(self, machine: Machine) -> int:
-        """Nodes that train: of several, a rollout server has its GPUs to itself."""
-        return max(1, machine.nodes - self.server_gpus // machine.gpus_per_node)
-
-    def ranks_per_node(self, machine: Machine) -> int:
-        """Training ranks of one node that trains."""
-        return self.train_gpus(machine) // self.train_nodes(machine)
-
-    def generation_batch(self, machine: Machine) -> int:
-        """Completions generated together, over all ranks."""
-        return self.train_gpus(machine) * self.micro_batch * self.accumulation
 
     def of_one_prompt(self, generations: int) -> int:
         """Completions of one prompt in every micro-batch of a rank."""

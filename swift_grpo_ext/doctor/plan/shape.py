@@ -1,13 +1,12 @@
 """Sizes of a model, from its config.json alone: it is built on the meta device, which holds no weights."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from swift_grpo_ext.doctor.plan.setting import ModelShape, VisionShape
 from swift_grpo_ext.errors import SwiftGrpoExtError
 from swift_grpo_ext.group.pack_memory import text_sizes
-from swift_grpo_ext.models.families import family_of, language_type_of, tiling_of
+from swift_grpo_ext.models.families import family_of, tiling_of
 
 # Where the sizes of the vision tower stand in the configs of different families.
 _VISION_DEPTH = ("depth", "num_hidden_layers", "num_layers")
@@ -17,7 +16,6 @@ _WORDS = {
 }
 # What transformers raises for a type that it does not know, and for sizes that are missing or no sizes.
 _VALUES = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, AssertionError)
-_SMALL = 100_000  # stage3_param_persistence_threshold of our presets
 
 
 def shape_of(config: Mapping[str, object]) -> ModelShape:
@@ -27,42 +25,16 @@ def shape_of(config: Mapping[str, object]) -> ModelShape:
         SwiftGrpoExtError: No model can be built from it.
     """
     from huggingface_hub.errors import StrictDataclassError
-    from transformers import CONFIG_MAPPING
 
-    has_class = config.get("model_type") in CONFIG_MAPPING
     try:
-        language = None if has_class else _language_config(config)
-        if language:
-            return _with_tower(_measured(*_meta_model(language)), config)
         return _measured(*_meta_model(dict(config)))
     except (*_VALUES, RuntimeError, ImportError, StrictDataclassError) as error:
         kind = config.get("model_type", "")
         message = " ".join(str(error).split())
         raise SwiftGrpoExtError(
             f"no model of type {kind!r} can be built from this config.json: {message:.200}",
-            fix="a folder whose config.json names a language model that transformers knows",
+            fix="a model whose class is transformers' own; code of a checkpoint is never run",
         ) from None
-
-
-def _with_tower(language: ModelShape, config: Mapping[str, object]) -> ModelShape:
-    """The sizes of a language model, and of the tower that its remote code puts before it."""
-    sizes = config.get("vision_config")
-    if not isinstance(sizes, dict):
-        return language
-    # A transformer tower and the aligner behind it: two layers, or a resampler.
-    width = int(sizes["hidden_size"])
-    depth = int(sizes["num_hidden_layers"])
-    text = language.text.hidden
-    inner = int(sizes.get("intermediate_size") or 4 * width)
-    patch = int(sizes.get("patch_size") or 14)
-    tower = depth * (4 * width**2 + 2 * width * inner + 13 * width) + 3 * patch**2 * width
-    if config.get("query_num"):  # attention of learned queries, and a projection
-        aligner = 5 * text**2 + width * text
-    else:
-        merged = width * int((sizes.get("merge_kernel_size") or [1])[0]) ** 2
-        aligner = merged**2 + merged * text
-    vision = _vision(str(config.get("model_type")), sizes, config)
-    return replace(language, tower=tower, aligner=aligner, vision=vision, modules=())
 
 
 def _measured(model: Any, hf_config: Any) -> ModelShape:
@@ -75,11 +47,9 @@ def _measured(model: Any, hf_config: Any) -> ModelShape:
     embedding = model.get_input_embeddings()
     head = model.get_output_embeddings()
     own = {id(getattr(head, "weight", None)): "head", id(getattr(embedding, "weight", None)): "embedding"}
-    small = 0
     sizes = getattr(hf_config, "vision_config", None)
     for name, parameter in model.named_parameters():
         counts[own.get(id(parameter)) or _part(name, words)] += parameter.numel()
-        small += parameter.numel() if parameter.numel() <= _SMALL else 0
     modules = dict(model.named_modules())
     linears = [
         (module.in_features, module.out_features)
@@ -90,7 +60,6 @@ def _measured(model: Any, hf_config: Any) -> ModelShape:
     return ModelShape(
         **counts,
         largest=max(sum(p.numel() for p in m.parameters(recurse=False)) for m in model.modules()),
-        small=small,
         text=text_sizes(text),
         kv_heads=text.get("num_key_value_heads") or text["num_attention_heads"],
         heads=text["num_attention_heads"],
@@ -160,15 +129,3 @@ def _merge(whole: Mapping[str, Any], patch: int, tile: int) -> int:
 def _int(value: int | Sequence[int] | None, default: int) -> int:
     first = value[0] if isinstance(value, (list, tuple)) else value
     return first if isinstance(first, int) else default
-
-
-def _language_config(config: Mapping[str, object]) -> dict[str, object] | None:
-    """Configuration of the language model; None where none is found."""
-    for block in map(config.get, ("text_config", "llm_config", "language_config")):
-        if isinstance(block, dict) and block.get("model_type"):
-            return dict(block)
-    kind = language_type_of(config)
-    if kind is None:
-        return None
-    vision = ("vision_config", "slice_config", "auto_map", "architectures")
-    return {**{key: value for key, value in config.items() if key not in vision}, "model_type": kind}

@@ -7,7 +7,6 @@ there is more to know. Needs neither torch nor ms-swift.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -99,12 +98,6 @@ def frame_of(config: object) -> Frame | None:
 def tiling_of(model_type: str) -> Tiling | None:
     """How a family cuts images into tiles; None where it resizes them."""
     return _entry_of(model_type).tiling.get(model_type)
-
-
-def language_type_of(config: Mapping[str, Any]) -> str | None:
-    """Of a config of remote code, transformers' ``model_type`` of its language model; None if unknown."""
-    language_type = _entry_of(str(config.get("model_type"))).language_type
-    return language_type(config) if language_type else None
 
 
 def _entry_of(model_type: str) -> Entry:

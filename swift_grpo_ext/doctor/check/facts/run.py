@@ -15,7 +15,7 @@ from swift_grpo_ext.doctor.check.facts.environment import Plugin
 from swift_grpo_ext.doctor.check.host import table as host_table
 from swift_grpo_ext.doctor.check.launch.commands import Command, Launch
 from swift_grpo_ext.doctor.check.unknown import PLUGIN, Unknown, Word, decided, written
-from swift_grpo_ext.doctor.plan.catalogue import find_config, shape_by_config
+from swift_grpo_ext.doctor.plan.models import find_config, shape_by_config
 from swift_grpo_ext.doctor.plan.setting import MOST_PIXELS, ModelShape
 from swift_grpo_ext.errors import SwiftGrpoExtError
 from swift_grpo_ext.findings import NotKnownError

@@ -1,4 +1,4 @@
-"""Memory, an error if the least exceeds a GPU and a warning if the most does."""
+"""Memory: an error if the least that a run needs exceeds a GPU."""
 
 from collections.abc import Iterator
 from contextlib import suppress
@@ -7,15 +7,11 @@ from dataclasses import replace
 from swift_grpo_ext.doctor.check.facts import environment
 from swift_grpo_ext.doctor.check.facts.media import ImagesSeen, images_seen
 from swift_grpo_ext.doctor.check.facts.run import Run
-from swift_grpo_ext.doctor.check.rules.table import MOST, fault, grpo, grpo_anywhere, lacks, rule
+from swift_grpo_ext.doctor.check.rules.table import fault, grpo, grpo_anywhere, lacks, rule
 from swift_grpo_ext.doctor.check.unknown import decided
-from swift_grpo_ext.doctor.plan.judge import memory_objections
-from swift_grpo_ext.doctor.plan.memory import memory_range
-from swift_grpo_ext.doctor.plan.search import as_cut
+from swift_grpo_ext.doctor.plan.memory import objections
 from swift_grpo_ext.doctor.plan.setting import SMALL_PIXELS, USUAL_PIXELS, Machine, Setting, Work
-from swift_grpo_ext.errors import SwiftGrpoExtError
-from swift_grpo_ext.findings import ERROR, NOTE, WARNING, NotKnownError, Problem
-from swift_grpo_ext.losses import why_sizes_matter
+from swift_grpo_ext.findings import ERROR, NOTE, NotKnownError, Problem
 
 _USUAL_TEXT = 1024  # tokens of a long question, or what max_length leaves beside an image
 
@@ -30,7 +26,7 @@ _USUAL_TEXT = 1024  # tokens of a long question, or what max_length leaves besid
     ),
     cause=(
         "Weights, gradients, optimizer states, activations and vLLM's share together exceed a GPU: "
-        "an error if short completions and small images do, a warning if only the longest and largest do."
+        "an error if short completions and small images do."
     ),
     reports=(
         "A9",
@@ -50,15 +46,7 @@ def _memory(run: Run) -> Iterator[Problem]:
         images = images_seen([sample.media for sample in run.data.training])
     work = work_of(run, images)
     setting = setting_of(run)
-    if _is_cut(run):
-        setting = as_cut(run.shape, work, setting, machine)
-    needed = memory_range(run.shape, work, setting, machine, least_work(work, images))
-    objections = list(memory_objections(needed, machine))
-    for severity in (ERROR, WARNING):  # one fault of each, however many phases show it
-        alike = [objection for objection in objections if objection.certain is (severity is ERROR)]
-        if alike:
-            what = "; ".join(objection.what for objection in alike)
-            yield Problem(what, "memory by arithmetic", alike[0].fix, severity=severity)
+    yield from objections(run.shape, least_work(work, images), setting, machine)
 
 
 def work_of(run: Run, images: ImagesSeen | None = None) -> Work:
@@ -107,8 +95,6 @@ def setting_of(run: Run) -> Setting:
     """The run's setting as the planner sees it."""
     args = run.arguments
     checkpointing = decided(args.gradient_checkpointing) is not False
-    of_tower = decided(args.vit_gradient_checkpointing)
-    vit = checkpointing if of_tower is None else bool(of_tower)
     setting = Setting(
         stage=run.stage,
         offload_optimizer_states=run.offloads("offload_optimizer"),
@@ -117,18 +103,15 @@ def setting_of(run: Run) -> Setting:
         rollout="colocate" if run.colocates else "server" if args.use_vllm else "transformers",
         tensor_parallel=max(1, args.vllm_tensor_parallel_size),
         utilization=args.vllm_gpu_memory_utilization,
-        max_model_len=args.vllm_max_model_len or 0,
         sleep_level=args.sleep_level,
         offload_model=args.offload_model,
         offload_optimizer=args.offload_optimizer,
         move_model_batches=args.move_model_batches or 0,
         micro_batch=run.micro_batch,
         accumulation=run.steps_per_generation,
-        attention=args.attn_impl or "sdpa",
         checkpointing=checkpointing,
-        vit_checkpointing=vit,
         bucket=_bucket(run),
-        scoring="chunks" if "trainer" in run.parts else "liger" if args.use_liger_kernel else "logits",
+        scoring="chunks" if "trainer" in run.parts else "logits",
     )
     shared = setting.of_one_prompt(max(1, args.num_generations)) if _shares(run) else 1
     return replace(setting, shared=shared)
@@ -136,25 +119,7 @@ def setting_of(run: Run) -> Setting:
 
 def _shares(run: Run) -> bool:
     """Whether completions of one prompt in a micro-batch forward it once."""
-    native = "trainer" in run.parts and run.shape and run.shape.is_native
-    return bool(native and "shared_prefix" not in lacks(run))
-
-
-def _is_cut(run: Run) -> bool:
-    """Whether the trainer cuts micro-batches by groups on its own."""
-    args = run.arguments
-    quantile = args.top_entropy_quantile or 1.0
-    names = decided(args.loss_type) or "grpo"
-    for name in names if isinstance(names, list) else [names]:
-        if why_sizes_matter(name, with_liger=bool(args.use_liger_kernel), top_entropy_quantile=quantile):
-            return False
-    if not 2 <= args.num_generations < MOST or run.micro_batch * run.steps_per_generation > MOST:
-        return False
-    if not _shares(run):
-        return False
-    with suppress(SwiftGrpoExtError):  # of which another rule tells
-        return run.settings.group_batch
-    return False
+    return bool("trainer" in run.parts and run.shape and "shared_prefix" not in lacks(run))
 
 
 def _bucket(run: Run) -> float:

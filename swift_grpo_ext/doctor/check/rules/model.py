@@ -16,7 +16,7 @@ from swift_grpo_ext.doctor.check.rules.table import (
 )
 from swift_grpo_ext.doctor.check.unknown import decided
 from swift_grpo_ext.doctor.plan.arithmetic import rounded_up
-from swift_grpo_ext.doctor.plan.catalogue import bundled_name, find_config, published
+from swift_grpo_ext.doctor.plan.models import find_config, published, published_name
 from swift_grpo_ext.doctor.plan.setting import USUAL_PIXELS
 from swift_grpo_ext.errors import SwiftGrpoExtError
 from swift_grpo_ext.findings import ERROR, WARNING, Problem
@@ -50,7 +50,7 @@ def _native_ovis2(run: Run) -> Iterator[Problem]:
 
 def _is_remote_code(run: Run) -> bool:
     """Whether an id of a hub is that of remote code, where transformers' own class has another id (-hf)."""
-    name = bundled_name(run.model)
+    name = published_name(run.model)
     if name is None or (Path(run.model) / "config.json").is_file():
         return False
     has_two = published()[name]["id"].endswith("-hf")

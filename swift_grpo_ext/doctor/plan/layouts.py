@@ -1,0 +1,162 @@
+"""Four ways to lay a run out over GPUs that train and sample in turn: what fits, and what would help."""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from swift_grpo_ext.doctor.plan import arithmetic
+from swift_grpo_ext.doctor.plan.memory import MemoryRange, memory_range
+from swift_grpo_ext.doctor.plan.setting import Machine, ModelShape, Setting, Work
+from swift_grpo_ext.group.gpu_memory import GIB
+
+# By the name of our DeepSpeed preset; ddp has none.
+LAYOUTS = {
+    "ddp": Setting(stage=0),
+    "ext_zero2": Setting(stage=2),
+    "ext_zero3": Setting(stage=3),
+    "ext_zero3_offload": Setting(stage=3, offload_optimizer_states=True, offload_params=True),
+}
+VERDICTS = ("fits", "tight", "unsure", "no")
+UNSURE = 2  # and what comes behind it is no answer to build on
+COMPLETIONS = 64  # of an optimizer step, at least: with fewer, advantages are noise
+SPARE = 0.1  # part of a GPU that is left by what fits; less is tight
+OLD_CARD = 16  # GiB: most cards of this size (V100, T4) have no bf16
+SYNCED = 4e9  # bytes of weights that are sent to vLLM at a time
+
+
+@dataclass(frozen=True)
+class Question:
+    """A model, the work of a step, and the machine."""
+
+    shape: ModelShape
+    work: Work
+    machine: Machine
+    batch: int = 1  # completions of a micro-batch, as the command says it
+    shares: bool = True  # this package's trainer forwards a prompt once for its completions
+    vllm: bool = True  # vLLM can generate; else transformers does
+    bf16: bool | None = None  # the GPUs compute in it; None: nobody said
+
+    @property
+    def accumulation(self) -> int:
+        """Micro-batches of a step of whole groups, with at least 64 completions over all GPUs."""
+        together = self.batch * self.machine.gpus
+        whole = self.work.generations // math.gcd(together, self.work.generations)
+        return whole * math.ceil(COMPLETIONS / (together * whole))
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A layout with what it needs, in its best setting."""
+
+    name: str
+    setting: Setting
+    memory: MemoryRange
+    machine: Machine
+    reason: str = ""  # why it cannot run, however much memory there is
+    certain: bool = True  # the card is known to be able to compute in bf16
+
+    @property
+    def margin(self) -> float:
+        """Bytes that a GPU has left at the most; below 0 for what does not fit."""
+        return self.machine.usable - self.memory.peak[1]
+
+    @property
+    def verdict(self) -> int:
+        """Index into `VERDICTS`."""
+        low, high = self.memory.peak
+        cpu_low, cpu_high = self.memory.cpu
+        cpu = self.machine.cpu_memory * GIB or math.inf
+        if self.reason or low > self.machine.usable or cpu_low > cpu:
+            return 3
+        if high > self.machine.usable or cpu_high > cpu:
+            return 2
+        return int(self.margin < SPARE * self.machine.usable or not self.certain)
+
+
+def answers(question: Question) -> list[Answer]:
+    """The four layouts, in the order in which the first that fits is the best: each copies or sends more."""
+    return [answer(question, name) for name in LAYOUTS]
+
+
+def answer(question: Question, name: str) -> Answer:
+    """A layout in the setting that fits best, then with least moved to the CPU and fewest GPUs an engine."""
+
+    def order(tried: Answer) -> tuple[float, ...]:
+        peak = tried.memory.peak[1] if tried.verdict >= UNSURE else 0
+        return tried.verdict, peak, tried.setting.offload_model, tried.setting.tensor_parallel
+
+    return min((_judged(question, name, each) for each in _settings(question, LAYOUTS[name])), key=order)
+
+
+def best_lever(question: Question, now: Answer) -> tuple[str, float]:
+    """The change of the command that frees most of a GPU at its fullest moment, and how many bytes."""
+    freed = {
+        words: now.memory.peak[1] - answer(changed, now.name).memory.peak[1]
+        for words, changed in _levers(question, now)
+    }
+    return max(freed.items(), key=lambda item: item[1])
+
+
+def _levers(question: Question, now: Answer) -> Iterator[tuple[str, Question]]:
+    work, machine = question.work, question.machine
+    changes: dict[str, Work] = {}
+    if work.full:
+        changes["--tuner_type lora"] = replace(work, full=False)
+        changes["--beta 0"] = replace(work, kl=False)
+    elif not now.setting.stage:
+        changes["--quant_method bnb --quant_bits 4 --use_vllm false"] = replace(work, bits=4)
+    half = work.completion_tokens // 2
+    changes[f"--max_completion_length {half}"] = replace(work, completion_tokens=half)
+    if work.images:
+        changes[f"MAX_PIXELS={work.max_pixels // 2}"] = replace(work, max_pixels=work.max_pixels // 2)
+    for words, changed in changes.items():
+        yield words, replace(question, work=changed)
+    if now.verdict and now.setting.stage > 1:
+        yield "twice as many GPUs", replace(question, machine=replace(machine, nodes=2 * machine.nodes))
+    if question.batch > 1:
+        yield "--per_device_train_batch_size 1", replace(question, batch=1)
+
+
+def _settings(question: Question, layout: Setting) -> Iterator[Setting]:
+    """The layout with every engine that can stand beside it, and with the trainer moved out of its way."""
+    shape, work, machine = question.shape, question.work, question.machine
+    layout = replace(
+        layout,
+        micro_batch=question.batch,
+        accumulation=question.accumulation,
+        scoring="chunks" if question.shares else "logits",
+    )
+    if question.shares:
+        layout = replace(layout, shared=layout.of_one_prompt(work.generations))
+    if not question.vllm or work.bits < 16:  # vLLM takes no weights of 4 bits from a trainer
+        yield replace(layout, rollout="transformers")
+        return
+    if layout.stage == 3:
+        groups = math.ceil(2 * shape.language / SYNCED)
+        layout = replace(layout, move_model_batches=min(shape.text.layers, groups))
+    for size in (1, 2, 4, 8):
+        if machine.gpus_per_node % size or shape.heads % size:
+            continue
+        engine = replace(layout, tensor_parallel=size)
+        held = max(4, question.batch * question.accumulation * size)
+        share = arithmetic.engine_bytes(shape, work, engine, held) / (machine.gpu_memory * GIB)
+        engine = replace(engine, utilization=min(0.9, max(0.3, math.ceil(share * 20) / 20)))
+        yield engine
+        if not layout.offload_params:
+            yield replace(engine, offload_model=True, offload_optimizer=work.full)
+
+
+def _judged(question: Question, name: str, setting: Setting) -> Answer:
+    shape, work, machine = question.shape, question.work, question.machine
+    reason = ""
+    if question.bf16 is False:
+        reason = "vLLM refuses bf16 below compute capability 8.0 (V100, T4)"
+    elif work.full and not setting.stage:
+        reason = "without DeepSpeed there are no fp32 weights: bf16 rounds small updates away"
+    elif setting.rollout == "colocate":
+        least = arithmetic.engine_bytes(shape, work, setting, 1)
+        room = setting.utilization * machine.gpu_memory * GIB
+        if least > room:
+            reason = f"vLLM has {room / GIB:.0f} GiB, needs {least / GIB:.0f} for weights and one completion"
+    certain = question.bf16 is True or machine.gpu_memory > OLD_CARD
+    return Answer(name, setting, memory_range(shape, work, setting, machine), machine, reason, certain)

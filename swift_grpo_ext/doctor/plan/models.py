@@ -1,0 +1,107 @@
+"""Configurations of models by folder, by name of a published size, or by type, and the sizes that follow."""
+
+import copy
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import asdict
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from swift_grpo_ext.doctor.plan.setting import ModelShape
+from swift_grpo_ext.doctor.plan.shape import shape_of
+from swift_grpo_ext.errors import SwiftGrpoExtError, nearest
+from swift_grpo_ext.folders import cached, kept, user_cache
+from swift_grpo_ext.versions import installed_version
+
+_PUBLISHED = Path(__file__).with_name("published.json")
+
+
+@cache
+def published() -> dict[str, dict[str, Any]]:
+    """Sizes by name that most GRPO runs start from, each with the ``id`` of its hub and its ``config``."""
+    models: dict[str, dict[str, Any]] = json.loads(_PUBLISHED.read_text(encoding="utf-8"))
+    return models
+
+
+def find_config(model: str) -> dict[str, Any] | None:
+    """Configuration of a model by its folder or its config.json, or by name; None for an unknown one.
+
+    Raises:
+        SwiftGrpoExtError: A config.json is there and cannot be read.
+    """
+    path = Path(model).expanduser()
+    path = path if path.name == "config.json" else path / "config.json"
+    if path.is_file():
+        return _read(path)
+    name = published_name(model)
+    return copy.deepcopy(published()[name]["config"]) if name else None
+
+
+def require_config(model: str) -> dict[str, Any]:
+    """As `find_config`; also by a ``model_type`` of transformers, in the sizes of its class.
+
+    Raises:
+        SwiftGrpoExtError: Nothing is known by that name; the nearest one is named.
+    """
+    config = find_config(model)
+    if config is not None:
+        return config
+    from transformers import CONFIG_MAPPING
+
+    if model in CONFIG_MAPPING:
+        return {"model_type": model}
+    names = {name.lower(): name for name in (*CONFIG_MAPPING, *published())}
+    guess = names[nearest(model.rstrip("/").rpartition("/")[2].lower(), names)]
+    raise SwiftGrpoExtError(
+        f"no config.json and no size of this name, did you mean {guess}?",
+        where=f"--model {model}",
+        fix=f"modelscope download {model} config.json --local_dir model, then --model model",
+    )
+
+
+def loadable(model: str) -> str:
+    """What ms-swift loads a model by: of a published size alone, the id of its checkpoint."""
+    name = published_name(model)
+    if name is None or model.lower() != name.lower() or Path(model).expanduser().is_dir():
+        return model
+    return str(published()[name]["id"])
+
+
+def shape_by_config(config: Mapping[str, object]) -> ModelShape:
+    """As `shape_of`, which takes seconds: what it measured is kept in the user's cache folder.
+
+    ``$XDG_CACHE_HOME/swift-grpo-ext``, or ``~/.cache/swift-grpo-ext``, one file for each configuration and
+    release of transformers.
+
+    Raises:
+        SwiftGrpoExtError: No model can be built from the configuration.
+    """
+    parts = [str(installed_version("transformers")), *ModelShape.__annotations__, config]
+    key = hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:32]
+    path = user_cache() / f"shape-{key}.json"
+    with suppress(ValidationError):  # not there, or not whole: it is measured again
+        return TypeAdapter(ModelShape).validate_python(cached(path))
+    shape = shape_of(config)
+    kept(path, asdict(shape))
+    return shape
+
+
+def published_name(model: str) -> str | None:
+    """The published size that an id or a path names."""
+    last = re.split(r"[/\\]|__", model.rstrip("/"))[-1].lower().replace("_", "-")
+    names = {name.lower().replace("_", "-"): name for name in published()}
+    return next((name for low, name in names.items() if f"{last}-".startswith(f"{low}-")), None)
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        return {**json.loads(path.read_text(encoding="utf-8"))}
+    except (ValueError, TypeError, RecursionError) as error:  # no JSON, or no object
+        what = f"config.json cannot be read: {error}"
+        raise SwiftGrpoExtError(what, where=str(path), fix="download the model again") from None
