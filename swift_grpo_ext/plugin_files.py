@@ -1,11 +1,13 @@
 """Where the files for ``--external_plugins`` lie: beside the package in a checkout, inside it in a wheel."""
 
+import sys
 from pathlib import Path
 
-from swift_grpo_ext.errors import SwiftGrpoExtError
-from swift_grpo_ext.parts import check_part_names
+from swift_grpo_ext.errors import EnvironmentMismatchError, SwiftGrpoExtError
+from swift_grpo_ext.parts import PARTS, check_part_names
 
 _PACKAGE = Path(__file__).resolve().parent
+_FOLDERS = (_PACKAGE / "plugins", _PACKAGE.parent / "plugins")
 
 
 def plugin_file(part: str = "all") -> Path:
@@ -20,13 +22,44 @@ def plugin_file(part: str = "all") -> Path:
     """
     if part != "all":
         check_part_names([part])
-    name = "all.py" if part == "all" else f"ext_{part}.py"
-    folders = (_PACKAGE / "plugins", _PACKAGE.parent / "plugins")
-    for folder in folders:
+    name = _file_name(part)
+    for folder in _FOLDERS:
         if (folder / name).is_file():
             return folder / name
     raise SwiftGrpoExtError(
         f"plugin file {name} is missing",
-        where=", ".join(map(str, folders)),
+        where=", ".join(map(str, _FOLDERS)),
         fix="reinstall: pip install --force-reinstall --no-deps swift-grpo-ext",
     )
+
+
+def is_plugin_file(path: str | Path) -> bool:
+    """True of a plugin file of this package, wherever the copy of the package lies that it belongs to::
+
+        assert is_plugin_file("/usr/lib/python3/site-packages/swift_grpo_ext/plugins/all.py")
+        assert not is_plugin_file("plugins/my_reward.py")
+    """
+    file = Path(path).expanduser().resolve()
+    beside = file.parent.parent
+    ours = beside.name == _PACKAGE.name or (beside / _PACKAGE.name / "plugin_files.py").is_file()
+    return ours and file.parent.name == "plugins" and file.name in map(_file_name, ("all", *PARTS))
+
+
+def check_one_copy() -> None:
+    """Check that the plugin files that ms-swift has imported are those of the package that runs.
+
+    Raises:
+        EnvironmentMismatchError: One of them belongs to another copy, whose code would not run.
+    """
+    for name, module in list(sys.modules.items()):
+        file = getattr(module, "__file__", None) if name.startswith("_swift_external_") else None
+        if file and is_plugin_file(file) and Path(file).resolve().parent not in _FOLDERS:
+            raise EnvironmentMismatchError(
+                f"two copies of swift-grpo-ext: the plugin file {file} would run the code of {_PACKAGE}",
+                where="--external_plugins",
+                fix='--external_plugins "$(swift-grpo-ext path)", or uninstall one of them',
+            )
+
+
+def _file_name(part: str) -> str:
+    return "all.py" if part == "all" else f"ext_{part}.py"

@@ -10,7 +10,8 @@ from typing import NoReturn
 
 from swift_grpo_ext import versions
 from swift_grpo_ext.errors import EnvironmentMismatchError
-from swift_grpo_ext.parts import PARTS, PREFLIGHT, check_disabled, check_part_names
+from swift_grpo_ext.parts import PARTS, PREFLIGHT, SAVED_ARGS, check_disabled, check_part_names
+from swift_grpo_ext.plugin_files import check_one_copy
 from swift_grpo_ext.settings import current_settings
 from swift_grpo_ext.version import __version__
 
@@ -30,6 +31,7 @@ def register(parts: Iterable[str] | None = None) -> dict[str, list[str]]:
     wanted = list(PARTS if parts is None else parts)
     check_part_names(wanted)
     check_disabled(settings.disable)
+    check_one_copy()
     refused: dict[str, EnvironmentMismatchError] = {}
     news = False
     for name in PARTS:

@@ -19,11 +19,12 @@ from swift_grpo_ext.group.micro_batch import TOKEN_INPUTS, options_of
 from swift_grpo_ext.group.shared_prefix import CannotPackError, check_names
 from swift_grpo_ext.group.tower_calls import Wanted
 from swift_grpo_ext.group.vision import Images, assign_media
+from swift_grpo_ext.hugging_face.generation import STEP_INPUTS
 from swift_grpo_ext.swap import swapped
 
 _OF_ROWS = (*TOKEN_INPUTS, "attention_mask", "inputs_embeds")  # one entry for each row of the batch
 _SPEEDS = ("second_per_grid_ts", "video_second_per_grid")  # an entry for each video
-_PLAIN = ("past_key_values", "use_cache", "logits_to_keep", "return_dict", *MEDIA_INPUTS, *_SPEEDS)
+_OF_A_STEP = ("past_key_values", "use_cache", "logits_to_keep", "return_dict", *STEP_INPUTS)
 
 Encoding = Callable[[Wanted], AbstractContextManager[None]]
 
@@ -103,7 +104,7 @@ def find_distinct(inputs: ModelInputs, media: Sequence[Medium]) -> Distinct:
         CannotPackError: An input is unknown, or the cache cannot be spread over rows.
     """
     given = {name for name, value in inputs.items() if value is not None}
-    check_names(given, [*_OF_ROWS, *_PLAIN, *options_of(inputs)])
+    check_names(given, [*_OF_ROWS, *_OF_A_STEP, *MEDIA_INPUTS, *_SPEEDS, *options_of(inputs)])
     if not hasattr(inputs.get("past_key_values"), "batch_select_indices"):
         raise CannotPackError("generation without a cache of keys and values")
     ids = inputs.get("input_ids")

@@ -6,6 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from swift_grpo_ext.hugging_face.configs import architectures_of, class_named, config_fields
 from swift_grpo_ext.models.processors import build_processor
 from swift_grpo_ext.testing.families import TINY
 
@@ -102,11 +103,9 @@ def tiny_config(
     `tiny_checkpoint` takes: ``ids`` of the special tokens that the config names, or of more (None for the
     published ones), and ``pad_token_id``, which begins rows, too; ``vocab_size`` is one of ``text``.
     """
-    import transformers
-
     made = TINY[family]
     ends = {"bos_token_id": pad_token_id, "pad_token_id": pad_token_id}
-    fields: dict[str, Any] = {**ends, **made.text, **text}
+    fields: dict[str, Any] = {**ends, **config_fields({**made.text, **text})}
     if made.vision:
         of_both = {name: text[name] for name in ("initializer_range",) if name in text}
         seen = {**of_both, **made.vision, **(vision or {})}
@@ -122,7 +121,7 @@ def tiny_config(
         name, around = made.inside
         fields = {name: fields, **around}
     class_name = made.stem + ("ForConditionalGeneration" if made.vision else "ForCausalLM")
-    return getattr(transformers, f"{made.stem}Config")(**fields, architectures=[class_name])
+    return class_named(f"{made.stem}Config")(**fields, architectures=[class_name])
 
 
 def _write_model(folder: Path, config: Any, empty: Sequence[str], seed: int, dtype: str, **ends: int) -> None:
@@ -133,7 +132,7 @@ def _write_model(folder: Path, config: Any, empty: Sequence[str], seed: int, dty
         torch.save({}, folder / name)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        model = getattr(transformers, config.architectures[0])(config).to(getattr(torch, dtype))
+        model = class_named(architectures_of(config)[0])(config).to(getattr(torch, dtype))
     stops = [ends["eos_token_id"], ends["pad_token_id"]]
     model.generation_config = transformers.GenerationConfig(
         do_sample=True, eos_token_id=stops, pad_token_id=ends["pad_token_id"]
