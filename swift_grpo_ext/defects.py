@@ -262,6 +262,15 @@ _ALL = (
         "F41-gemma-image-types",
     ),
     Defect(
+        "F44",
+        "args.json of a checkpoint names plugin files by their path on the machine that trained, so swift "
+        "infer, export and deploy stop with 'AssertionError: py_dir' wherever there is no such file",
+        _ANY_HOST,
+        """take the line "external_plugins" out of the checkpoint's args.json""",
+        (f"{SWIFT}/blob/v4.6.0/swift/arguments/base_args/base_args.py",),
+        "F44-plugin-path",
+    ),
+    Defect(
         "unscored",
         "under Megatron a completion that no reward scored counts as one of 0, and is pushed away from",
         _ANY_HOST,

@@ -36,8 +36,8 @@ def plugin_file(part: str = "all") -> Path:
 def is_plugin_file(path: str | Path) -> bool:
     """True of a plugin file of this package, wherever the copy of the package lies that it belongs to::
 
-        assert is_plugin_file("/usr/lib/python3/site-packages/swift_grpo_ext/plugins/all.py")
-        assert not is_plugin_file("plugins/my_reward.py")
+    assert is_plugin_file("/usr/lib/python3/site-packages/swift_grpo_ext/plugins/all.py")
+    assert not is_plugin_file("plugins/my_reward.py")
     """
     file = Path(path).expanduser().resolve()
     beside = file.parent.parent

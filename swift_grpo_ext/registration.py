@@ -10,7 +10,7 @@ from typing import NoReturn
 
 from swift_grpo_ext import versions
 from swift_grpo_ext.errors import EnvironmentMismatchError
-from swift_grpo_ext.parts import PARTS, PREFLIGHT, SAVED_ARGS, check_disabled, check_part_names
+from swift_grpo_ext.parts import PARTS, PREFLIGHT, check_disabled, check_part_names
 from swift_grpo_ext.plugin_files import check_one_copy
 from swift_grpo_ext.settings import current_settings
 from swift_grpo_ext.version import __version__

@@ -48,6 +48,7 @@ MODULES: tuple[str, ...] = (
     "adapter_names",
     "pipeline_kl",
     "lost_adapter",
+    "plugin_path",
 )
 
 
