@@ -147,11 +147,16 @@ def _pixels(side: Run | Server, name: str) -> str | None:
     return value or (str(option_value) if option_value else None)
 
 
+# Ranks that vLLM reserves room for, in each of its releases since 0.11 (newer ones take 1, too).
+_ADAPTER_ROOMS = (8, 16, 32, 64, 128, 256, 320, 512)
+
+
 @rule(
     "vllm-adapter",
     ERROR,
     symptoms=(
         "LoRA rank 64 is greater than max_lora_rank 16.",
+        "max_lora_rank (24) must be one of (8, 16, 32, 64, 128, 256, 320, 512).",
         "rollouts ignore what the vision tower learned",
     ),
     cause="vLLM loads an adapter up to vllm_max_lora_rank, and of the language model only.",
@@ -160,9 +165,13 @@ def _vllm_adapter(run: Run) -> Iterator[Problem]:
     args = run.arguments
     if not (args.use_vllm and args.vllm_enable_lora) or run.full:
         return
-    if args.lora_rank > (args.vllm_max_lora_rank or 16):
-        what = f"rank {args.lora_rank} exceeds vLLM's {args.vllm_max_lora_rank}"
-        yield option("vllm_max_lora_rank", what, args.lora_rank)
+    room = args.vllm_max_lora_rank or 16
+    holding = next((each for each in _ADAPTER_ROOMS if each >= args.lora_rank), None)
+    if args.lora_rank > room or room not in _ADAPTER_ROOMS:
+        rooms = ", ".join(map(str, _ADAPTER_ROOMS))
+        what = f"vLLM has room for ranks of {rooms}, and here for {room}; the adapter's is {args.lora_rank}"
+        fix = f"--vllm_max_lora_rank {holding}" if holding else "--vllm_enable_lora false"
+        yield Problem(what, f"--vllm_max_lora_rank {room}", fix)
     if run.trains_vision:
         what = "vLLM loads no adapter of the vision tower or aligner, so rollouts would not be the policy's"
         fix = "--vllm_enable_lora false, or --freeze_vit true --freeze_aligner true"
