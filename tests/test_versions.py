@@ -111,3 +111,33 @@ def test_torch_without_torchvision_is_named(monkeypatch):
     with pytest.raises(EnvironmentMismatchError, match="torchvision is not installed") as raised:
         versions.require("torchvision")
     assert "pip install" in raised.value.fix
+
+
+def test_the_dockerfile_is_of_an_image_that_ms_swift_names_and_of_a_set_that_is_run():
+    """Parsed, not built: there is no network for it."""
+    lines = [
+        line for line in (ROOT / "docker/Dockerfile").read_text().splitlines() if not line.startswith("#")
+    ]
+    assert [line.split()[0] for line in lines] == ["FROM", "COPY", "RUN", "RUN", "WORKDIR"]
+    registry, _, tag = lines[0].removeprefix("FROM ").partition(":")
+    assert registry.endswith(".cr.aliyuncs.com/modelscope-repo/modelscope")
+    of_image = dict(re.findall(r"(py|torch|vllm|swift)(\d[\d.]*)", tag))
+    assert of_image["py"] == "312"
+    assert of_image["torch"] in tested_releases("torch")
+    assert of_image["vllm"] in tested_releases("vllm")
+    pinned = dict(re.findall(r'"([\w-]+)==([\d.]+)"', lines[2]))
+    assert set(pinned) == {"ms-swift", "transformers", "torch", "deepspeed"}
+    the_set = (ROOT / "constraints/image-5.txt").read_text().replace("_", "-")
+    assert all(f"\n{name}=={release}\n" in the_set for name, release in pinned.items())
+
+
+def test_the_page_has_the_releases_of_each_set():
+    page = (ROOT / "docs/environments.md").read_text()
+    for line in re.findall(r"^\| `([\w.-]+)\.txt`.*$", page, re.MULTILINE):
+        assert line in SETS
+    for name in ("tested", "image-4", "image-5", "lowest"):
+        (row,) = re.findall(rf"^\| `{name}\.txt`.*$", page, re.MULTILINE)
+        text = (ROOT / f"constraints/{name}.txt").read_text()
+        for package in ("transformers", "torch", "deepspeed", "trl", "peft", "accelerate"):
+            found = re.search(rf"^{package}==(\S+)$", text, re.MULTILINE)
+            assert found is None or found[1] in row, (name, package)
