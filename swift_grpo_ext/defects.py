@@ -271,6 +271,24 @@ _ALL = (
         "F44-plugin-path",
     ),
     Defect(
+        "F45",
+        "a checkpoint that transformers 5 has saved, under transformers 4: tokenizer and rotation are not "
+        "read, and weights of some models are drawn at random with a warning",
+        {**_ANY_HOST, "transformers": "<5"},
+        'pip install "transformers>=5"',
+        ("https://github.com/huggingface/transformers/blob/main/MIGRATION_GUIDE_V5.md",),
+        "F45-newer-checkpoint",
+    ),
+    Defect(
+        "F46",
+        "the output layer of a checkpoint that transformers 4 has saved, tied to the embedding, is drawn at "
+        "random by transformers 5 (Qwen2.5-VL-3B)",
+        {**_ANY_HOST, "transformers": ">=5"},
+        """add "tie_word_embeddings": true beside "model_type" of the checkpoint's config.json""",
+        ("https://github.com/huggingface/transformers/blob/main/MIGRATION_GUIDE_V5.md",),
+        "F46-untied-head",
+    ),
+    Defect(
         "unscored",
         "under Megatron a completion that no reward scored counts as one of 0, and is pushed away from",
         _ANY_HOST,

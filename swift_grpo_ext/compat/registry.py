@@ -49,6 +49,8 @@ MODULES: tuple[str, ...] = (
     "pipeline_kl",
     "lost_adapter",
     "plugin_path",
+    "newer_checkpoint",
+    "untied_head",
 )
 
 

@@ -1,0 +1,26 @@
+"""F46: transformers 5 unties the output layer of a checkpoint that 4 has saved, and draws it at random."""
+
+from collections.abc import Callable
+from typing import Any
+
+from swift_grpo_ext.compat.patch import patch
+from swift_grpo_ext.hugging_face.checkpoints import tie_as_saved
+
+
+@patch(
+    "F46",
+    "swift.model.register:ModelLoader.get_config",
+    fingerprint="self, model_dir",
+    probe=lambda: True,  # of the release of transformers, which the defect names
+    remove_when="transformers 5 reads tie_word_embeddings of the language model where it stands there alone",
+)
+def fix(read: Callable[..., Any], loader: Any, model_dir: str) -> Any:
+    """Read the config of a checkpoint, with the output layer tied as it was saved."""
+    from swift.utils import get_logger
+
+    config = read(loader, model_dir)
+    if tie_as_saved(config, model_dir):
+        get_logger().info(
+            f"swift-grpo-ext: output layer tied to the embedding, as transformers 4 saved {model_dir}"
+        )
+    return config

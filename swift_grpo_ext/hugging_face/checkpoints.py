@@ -1,0 +1,53 @@
+"""Checkpoints that another generation of transformers has saved."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from packaging.version import InvalidVersion, Version
+from transformers import PretrainedConfig
+
+from swift_grpo_ext.errors import EnvironmentMismatchError
+from swift_grpo_ext.hugging_face.release import INSTALLED
+
+
+def check_readable(folder: str | Path, installed: Version = INSTALLED) -> None:
+    """Check that a checkpoint was not saved by a later generation of transformers than the installed one.
+
+    5 reads what 4 has saved. 4 reads from a checkpoint of 5 neither rotation nor tokenizer, and of some
+    models not even the weights, which it draws at random with a warning.
+
+    Raises:
+        EnvironmentMismatchError: It was.
+    """
+    _, saved_by = _read(folder)
+    if saved_by is not None and saved_by.major > installed.major:
+        raise EnvironmentMismatchError(
+            f"transformers {saved_by} has saved the checkpoint, and transformers {installed} cannot read it",
+            where=str(folder),
+            fix=f'pip install "transformers>={saved_by.major}"',
+        )
+
+
+def tie_as_saved(config: PretrainedConfig, folder: str | Path) -> bool:
+    """Tie an output layer to the embedding if transformers 4 has saved it so; True if the config untied it.
+
+    4 goes by the language model's config, and may leave the field out of the config around it. 5 goes by the
+    latter, finds no weights for an output layer of its own, and draws them at random.
+    """
+    fields, saved_by = _read(folder)
+    text = config.get_text_config()
+    untied = text is not config and text.tie_word_embeddings and not config.tie_word_embeddings
+    if not untied or "tie_word_embeddings" in fields or saved_by is None or saved_by.major > 4:
+        return False
+    config.tie_word_embeddings = True
+    return True
+
+
+def _read(folder: str | Path) -> tuple[dict[str, Any], Version | None]:
+    """The fields of a checkpoint's config, and the release that has saved it; None if nothing says so."""
+    try:
+        fields = json.loads((Path(folder) / "config.json").read_text(encoding="utf-8"))
+        return fields, Version(fields["transformers_version"])
+    except (OSError, ValueError, KeyError, TypeError, InvalidVersion):
+        return {}, None
