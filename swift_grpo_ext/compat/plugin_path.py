@@ -41,7 +41,7 @@ def without_ours(plugins: Sequence[str], template: str | None) -> list[str]:
     from swift.template import TEMPLATE_MAPPING, TemplateType
 
     others = [file for file in plugins if not is_plugin_file(file)]
-    of_ms_swift = {getattr(TemplateType, name) for name in dir(TemplateType)}
+    of_ms_swift = [getattr(TemplateType, name) for name in dir(TemplateType)]
     meta = TEMPLATE_MAPPING.get(template)
     if len(others) == len(plugins) or meta is None or template in of_ms_swift:
         return others
