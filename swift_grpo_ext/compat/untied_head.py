@@ -1,4 +1,4 @@
-"""F46: transformers 5 unties the output layer of a checkpoint that 4 has saved, and draws it at random."""
+"""F46: transformers 5.0 to 5.15 unties the output layer of a checkpoint that 4 has saved, and draws it at random."""
 
 from collections.abc import Callable
 from typing import Any
@@ -12,7 +12,7 @@ from swift_grpo_ext.hugging_face.checkpoints import tie_as_saved
     "swift.model.register:ModelLoader.get_config",
     fingerprint="self, model_dir",
     probe=lambda: True,  # of the release of transformers, which the defect names
-    remove_when="transformers 5 reads tie_word_embeddings of the language model where it stands there alone",
+    remove_when="transformers below 5.16 is no longer supported",
 )
 def fix(read: Callable[..., Any], loader: Any, model_dir: str) -> Any:
     """Read the config of a checkpoint, with the output layer tied as it was saved."""

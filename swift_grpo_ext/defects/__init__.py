@@ -250,8 +250,8 @@ _ALL = (
     Defect(
         "F46",
         "the output layer of a checkpoint that transformers 4 has saved, tied to the embedding, is drawn at "
-        "random by transformers 5 (Qwen2.5-VL-3B)",
-        {**_ANY_HOST, "transformers": ">=5"},
+        "random by transformers 5.0 to 5.15 (Qwen2.5-VL-3B)",
+        {**_ANY_HOST, "transformers": ">=5,<5.16"},
         """add "tie_word_embeddings": true beside "model_type" of the checkpoint's config.json""",
         ("https://github.com/huggingface/transformers/blob/main/MIGRATION_GUIDE_V5.md",),
         "F46-untied-head",

@@ -42,7 +42,9 @@ def stranger(tmp_path_factory):
     # Folders named in a .pth file do not get their own .pth files read, so the editable install stays unseen.
     seen = [folder for folder in sys.path if folder.endswith("site-packages")]
     (packages / "host.pth").write_text("\n".join(seen) + "\n")
-    asked = run(python, folder, "-c", "import importlib.util as u; print(u.find_spec('swift_grpo_ext'))")
+    asked = run(
+        python, folder, "-c", "import importlib.util as u; print(u.find_spec('swift_grpo_ext.parts'))"
+    )
     assert asked.stdout.strip() == "None"
     return python
 
