@@ -1,4 +1,4 @@
-"""F46: transformers 5.0 to 5.15 unties the output layer of a checkpoint that 4 has saved, and draws it at random."""
+"""F46: transformers 5.0 to 5.15 unties an output layer that 4 has saved tied, and draws it at random."""
 
 from collections.abc import Callable
 from typing import Any
