@@ -60,10 +60,10 @@ def _releases() -> dict[str, tuple[Version, ...]]:
     return {package: tuple(sorted(releases)) for package, releases in found.items()}
 
 
-def tested_releases(name: str) -> tuple[str, ...]:
+def releases_run(name: str) -> tuple[str, ...]:
     """Releases of a package that lanes run, the lowest first::
 
-    assert tested_releases("transformers")[0] == "4.57.6"
+    assert releases_run("transformers")[0] == "4.57.6"
     """
     return tuple(map(str, _releases().get(name, ())))
 

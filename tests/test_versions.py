@@ -13,7 +13,7 @@ from rich.console import Console
 from swift_grpo_ext import registration, versions
 from swift_grpo_ext.doctor.env import print_environment
 from swift_grpo_ext.errors import EnvironmentMismatchError
-from swift_grpo_ext.versions import HOST_RANGE, OPTIONAL, OTHER_HOSTS, REQUIRED, SETS, tested_releases
+from swift_grpo_ext.versions import HOST_RANGE, OPTIONAL, OTHER_HOSTS, REQUIRED, SETS, releases_run
 
 ROOT = Path(__file__).parents[1]
 
@@ -48,9 +48,9 @@ def test_a_range_ends_with_the_releases_that_lanes_run(name):
             re.M | re.I,
         )
     ]
-    assert set(pinned) == set(tested_releases(name))
+    assert set(pinned) == set(releases_run(name))
     assert all(supported.contains(release) for release in pinned)
-    lowest = tested_releases(name)[0]
+    lowest = releases_run(name)[0]
     assert f">={lowest.removesuffix('.0')}" in str(supported)
 
 
@@ -65,7 +65,7 @@ def test_extras_ask_for_the_same_ranges():
 def test_every_set_is_run_by_a_target_or_only_read():
     makefile = (ROOT / "Makefile").read_text()
     for name in set(SETS) - {"read"} - {f"host-{release}" for release in OTHER_HOSTS.split()}:
-        assert f"$(ENVS)/{name}/" in makefile or name == "tested", name
+        assert re.search(rf"\b{name}\b", makefile), name
 
 
 @pytest.mark.parametrize(
@@ -123,8 +123,8 @@ def test_the_dockerfile_is_of_an_image_that_ms_swift_names_and_of_a_set_that_is_
     assert registry.endswith(".cr.aliyuncs.com/modelscope-repo/modelscope")
     of_image = dict(re.findall(r"(py|torch|vllm|swift)(\d[\d.]*)", tag))
     assert of_image["py"] == "312"
-    assert of_image["torch"] in tested_releases("torch")
-    assert of_image["vllm"] in tested_releases("vllm")
+    assert of_image["torch"] in releases_run("torch")
+    assert of_image["vllm"] in releases_run("vllm")
     pinned = dict(re.findall(r'"([\w-]+)==([\d.]+)"', lines[2]))
     assert set(pinned) == {"ms-swift", "transformers", "torch", "deepspeed"}
     the_set = (ROOT / "constraints/image-5.txt").read_text().replace("_", "-")

@@ -14,11 +14,11 @@ from swift_grpo_ext.hugging_face.checkpoints import check_readable
     probe=lambda: True,  # of the release of transformers, which the defect names
     remove_when="ms-swift no longer takes transformers 4",
 )
-def fix(read: Callable[..., Any], model_dir: str, *args: object) -> Any:
+def fix(read: Callable[..., Any], model_dir: str, *args: object, **kwargs: object) -> Any:
     """Read what is to be known of a checkpoint, if the installed transformers can.
 
     Raises:
         EnvironmentMismatchError: It cannot.
     """
     check_readable(model_dir)
-    return read(model_dir, *args)
+    return read(model_dir, *args, **kwargs)

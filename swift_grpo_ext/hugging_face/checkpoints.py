@@ -10,6 +10,8 @@ from transformers import PretrainedConfig
 from swift_grpo_ext.errors import EnvironmentMismatchError
 from swift_grpo_ext.hugging_face.release import INSTALLED
 
+CONFIG = "config.json"
+
 
 def check_readable(folder: str | Path, installed: Version = INSTALLED) -> None:
     """Check that a checkpoint was not saved by a later generation of transformers than the installed one.
@@ -24,7 +26,7 @@ def check_readable(folder: str | Path, installed: Version = INSTALLED) -> None:
     if saved_by is not None and saved_by.major > installed.major:
         raise EnvironmentMismatchError(
             f"transformers {saved_by} has saved the checkpoint, and transformers {installed} cannot read it",
-            where=str(folder),
+            where=str(Path(folder) / CONFIG),
             fix=f'pip install "transformers>={saved_by.major}"',
         )
 
@@ -47,7 +49,7 @@ def tie_as_saved(config: PretrainedConfig, folder: str | Path) -> bool:
 def _read(folder: str | Path) -> tuple[dict[str, Any], Version | None]:
     """The fields of a checkpoint's config, and the release that has saved it; None if nothing says so."""
     try:
-        fields = json.loads((Path(folder) / "config.json").read_text(encoding="utf-8"))
+        fields = json.loads((Path(folder) / CONFIG).read_text(encoding="utf-8"))
         return fields, Version(fields["transformers_version"])
     except (OSError, ValueError, KeyError, TypeError, InvalidVersion):
         return {}, None
