@@ -95,7 +95,7 @@ class Watching(Monitors):
         texts = gather_object([str(sample.messages[-1]["content"]) for sample in samples])
         every = gather(rewards)
         if self._host.accelerator.is_main_process:
-            facts = self.guard.run("rollout figures", lambda: self._facts(texts, every))
+            facts = self.guard.run("rollout figures", lambda: self._facts(texts, every, samples))
             self.watch.rollout = facts or self.watch.rollout
 
     def figures(self) -> dict[str, float]:

@@ -14,6 +14,7 @@ from transformers import TrainerCallback, TrainingArguments
 
 from swift_grpo_ext.ms_swift.shared import GRPOBatch, callbacks_map
 from swift_grpo_ext.rewards.catalogue import PREFIX
+from swift_grpo_ext.rewards.runtime.ledger import Counts
 from swift_grpo_ext.settings import disabled
 from swift_grpo_ext.swap import swapped
 from swift_grpo_ext.trainer.host import Host, tower_modules
@@ -210,13 +211,18 @@ class Monitors:
         """Of all ranks: ms-swift has gathered what it logs, groups one after the other."""
         host = self._host
         scores = host._rewards_per_func
-        facts = self._facts(list(host._logs["completion"])[-len(scores) :], scores)
+        facts = self._facts(list(host._logs["completion"])[-len(scores) :], scores, samples)
         if facts.advantaged == 0 and samples:
             return replace(facts, example=described(samples[0], host.train_dataset))
         return facts
 
-    def _facts(self, completions: Sequence[str], scores: Rewards) -> records.RolloutFacts:
-        """What completions of all ranks show, groups one after the other, with their scores."""
+    def _facts(
+        self, completions: Sequence[str], scores: Rewards, samples: Sequence[VisionSample]
+    ) -> records.RolloutFacts:
+        """What completions of all ranks show, groups one after the other, with their scores.
+
+        Reasons are those of this rank's ``samples``.
+        """
         host = self._host
         size = 0 if host.dynamic_num_samples else host.num_generations
         last = {name: values[-1] for name, values in host._metrics["train"].items() if values}
@@ -224,7 +230,7 @@ class Monitors:
         advantages = list(host._logs["advantages"])[-len(scores) :]
         return records.RolloutFacts(
             groups=len(completions) // size if size else 0,
-            rewards=tuple(self._reward_facts(scores, size, figures)),
+            rewards=tuple(self._reward_facts(scores, size, figures, samples)),
             reward_std=figures.get("reward_std"),
             advantaged=records.advantaged_share(advantages, figures),
             coverage=figures.get("reward_coverage"),
@@ -235,20 +241,25 @@ class Monitors:
         )
 
     def _reward_facts(
-        self, scores: Rewards, size: int, figures: Mapping[str, float]
+        self, scores: Rewards, size: int, figures: Mapping[str, float], samples: Sequence[VisionSample]
     ) -> Iterator[records.RewardFacts]:
         """Facts of each reward, under the name that was typed, over the completions that it is for."""
         scoring = self._host.scoring
         names = zip(self._host.reward_func_names, scoring.reward_names, scores.T.tolist(), strict=False)
         for name, called, column in names:
             infinite = round(figures.get(f"rewards/{name}/infinite", 0))
-            counts = getattr(scoring, "counts", {}).get(name)
-            if counts is None or not called.startswith(PREFIX):
-                column = records.meant_scores(column, size)
-            facts = records.reward_facts(called, column, infinite)
-            if counts is not None and counts.applies:
-                scored = max(facts.scored, counts.scored / counts.applies)
-                facts = replace(facts, scored=scored, unread=counts.unread / counts.applies)
-            elif counts is not None:  # no completion of this batch is of its tasks
-                facts = replace(facts, scored=1.0)
+            counts = scoring.counts.get(name, Counts(0, 0, 0))
+            own = not called.startswith(PREFIX)
+            facts = records.reward_facts(
+                called, records.meant_scores(column, size) if own else column, infinite
+            )
+            if counts.applies:
+                facts = replace(
+                    facts,
+                    scored=max(facts.scored, counts.scored / counts.applies),
+                    unread=counts.unread / counts.applies,
+                )
+            reasons = (sample.reason[name] for sample in samples if name in sample.reason)
+            if facts.scored <= records.MOST or facts.unread:
+                facts = replace(facts, reason=next(reasons, ""))
             yield facts

@@ -12,14 +12,13 @@ from itertools import takewhile
 from statistics import fmean
 
 from swift_grpo_ext.watch import records
-from swift_grpo_ext.watch.records import RewardFacts, RunFacts, StepFacts
+from swift_grpo_ext.watch.records import MOST, RewardFacts, RunFacts, StepFacts
 
 Steps = Sequence[StepFacts]
 Holds = Callable[[StepFacts], bool]
 Words = Callable[[Steps, RunFacts], str]
 
 FEW_GROUPS = 8  # so many groups without an advantage may be chance: small batches must wait for more steps
-_MOST = 0.9  # share of completions or groups from which a fault counts as that of the run
 _HALF = 0.5
 _RECENT = 20  # steps in which dropped updates are counted
 _NOISE = 1e-6  # deviations of a reward below this are noise, where ms-swift finds it equal in every group
@@ -126,7 +125,7 @@ for _fault in (records.PROMPT, records.WEIGHTS, records.POSITIONS, records.PIXEL
 _cause(records.NUMERICS, _has_fault(records.NUMERICS), after=0)(_apart)
 
 
-@_cause("cut-off", lambda step: (step.rollout.clipped or 0) >= _MOST, after=2)
+@_cause("cut-off", lambda step: (step.rollout.clipped or 0) >= MOST, after=2)
 def _cut_off(steps: Steps, _run: RunFacts) -> str:
     share = fmean(step.rollout.clipped or 0 for step in steps)
     which = "all completions" if share == 1 else f"{_percent(share)} of the completions"
@@ -149,7 +148,7 @@ def _unread(steps: Steps, _run: RunFacts) -> str:
     )
 
 
-@_cause("unscored", lambda step: any(r.scored <= _MOST or r.infinite for r in step.rollout.rewards))
+@_cause("unscored", lambda step: any(r.scored <= MOST or r.infinite for r in step.rollout.rewards))
 def _unscored(steps: Steps, _run: RunFacts) -> str:
     reward = min(steps[-1].rollout.rewards, key=lambda reward: reward.scored)
     if reward.infinite:
@@ -177,10 +176,10 @@ def _some_skipped(steps: Steps, run: RunFacts) -> str:
     return f"{len(dropped)} of the last {len(recent)} updates were dropped: {why}"
 
 
-@_cause("few-varying-groups", lambda step: _same_share(step) >= _MOST, after=3)
+@_cause("few-varying-groups", lambda step: _same_share(step) >= MOST, after=3)
 def _few_varying(steps: Steps, run: RunFacts) -> str:
     share = _percent(fmean(map(_same_share, steps)))
-    if all((step.rollout.identical or 0) >= _MOST for step in steps):
+    if all((step.rollout.identical or 0) >= MOST for step in steps):
         return f"in {share} of the groups {_identical_completions(run)}"
     return (
         f"in {share} of the groups every completion got the same reward, so they teach nothing: prompts are "
@@ -189,7 +188,7 @@ def _few_varying(steps: Steps, run: RunFacts) -> str:
 
 
 # Last: it says only how slowly a run learns.
-@_cause("coarse-weights", lambda step: bool(step.learning_rate) and 0 < (step.moved or 0) < 1 - _MOST)
+@_cause("coarse-weights", lambda step: bool(step.learning_rate) and 0 < (step.moved or 0) < 1 - MOST)
 def _coarse(steps: Steps, run: RunFacts) -> str:
     if not run.coarse_weights:
         return ""
@@ -284,7 +283,7 @@ def _identical_completions(run: RunFacts) -> str:
 
 
 def _constant(reward: RewardFacts) -> str:
-    if reward.commonest is None or reward.commonest_share < _MOST:
+    if reward.commonest is None or reward.commonest_share < MOST:
         return ""
     return f"reward {reward.name} returned {reward.commonest:g} for {_percent(reward.commonest_share)}"
 

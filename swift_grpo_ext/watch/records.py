@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+MOST = 0.9  # share of completions or groups from which a fault counts as that of the run
 _NOISE = 1e-3  # advantages below this are none where ms-swift itself finds the rewards of every group equal
 _LEAST = 64  # characters below which a text is too short to be told from noise by how well it packs
 _PACKED = 0.12  # prose packs to a third of its size, a loop to a few percent

@@ -9,10 +9,12 @@ function readGroups() {
 
 function groupsOf(run) {
   const groups = [];
+  const [iterations, steps, accumulation] = run.updates.map(value => Number(value) || 1);
+  const again = iterations > 1 || steps > accumulation; // a rollout is trained on, and logged, several times
   let last = "";
   for (const rows of stepsOf(run.completions)) {
     const key = JSON.stringify(rows.map(row => [row.prompt, row.completion, row.advantages]));
-    if (key === last) continue; // a rollout of several steps is logged with each of them
+    if (again && key === last) continue;
     last = key;
     let group = null;
     for (const row of rows) {

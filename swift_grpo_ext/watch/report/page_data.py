@@ -14,6 +14,7 @@ THUMBNAIL_SIDE = 320
 MOST_BYTES = 24 * 2**20  # of all thumbnails of a page together
 MOST_POINTS = 1500  # of a curve
 _LONGEST_TEXT = 4000
+_UPDATES = ("num_iterations", "steps_per_generation", "gradient_accumulation_steps")
 
 # Inside of a <script> nothing may look like a tag; U+2028 and U+2029 end lines in older JavaScript.
 _HARMLESS = {ord(char): f"\\u{ord(char):04x}" for char in "<>&\u2028\u2029"}
@@ -58,6 +59,7 @@ def _curves(run: LoggedRun) -> dict[str, object]:
         "logged": len(run.completions),
         "size": whole(run.arguments.get("num_generations")) or 8,
         "names": run.names,
+        "updates": list(map(run.arguments.get, _UPDATES)),
         "evaluated": run.evaluated,
     }
 
