@@ -11,6 +11,7 @@ from swift_grpo_ext.errors import RewardError, SettingsError
 from swift_grpo_ext.plugin_files import plugin_file
 from swift_grpo_ext.rewards.offline import command
 from swift_grpo_ext.rewards.offline.files import read_rows
+from swift_grpo_ext.rewards.runtime import pool
 from swift_grpo_ext.watch.journal import read_completions
 from tests.forked import forked_workers, run_ranks
 
@@ -34,7 +35,8 @@ def train(tiny_qwen, tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def quick_workers():
+def quick_workers(monkeypatch):
+    monkeypatch.setattr(pool, "worker_count", lambda: 1)  # the reward counts what it is asked
     with forked_workers():
         yield
 
@@ -111,22 +113,27 @@ def _scored_offline_like_in_the_run(folder):
 
 
 def test_a_mistyped_reward_is_named_before_the_model_is_loaded(train, digits):
-    with pytest.raises(RewardError, match="no reward is called 'ext_cuont' .* did you mean 'ext_count'"):
+    with pytest.raises(RewardError, match=r"no reward is called 'ext_cuont' .* did you mean 'ext_count'"):
         train(digits.train, {}, reward_funcs="ext_cuont", model="/no/such/model", max_steps=1)
 
 
 def test_completions_that_are_in_no_form_are_told_with_what_asks_for_it(train, digits, capfd):
-    steps, _ = train(digits.train, {"CONSOLE": "figures"}, reward_funcs=["ext_count"], log_completions=True, max_steps=1)
+    steps, _ = train(
+        digits.train, {"CONSOLE": "figures"}, reward_funcs=["ext_count"], log_completions=True, max_steps=1
+    )
     assert 0 <= steps[0]["unread/ext_count"] <= 1
     if steps[0]["unread/ext_count"] > 0.1:
         said = capfd.readouterr().err
         assert "reward 'ext_count': " in said
-        assert "of the completions of step 1 are not in the form that it reads, such as <answer>4</answer>" in said
+        assert (
+            "of the completions of step 1 are not in the form that it reads, such as <answer>4</answer>"
+            in said
+        )
         assert "--system 'Think about the question" in said
 
 
 def test_a_reward_that_raises_for_all_ends_the_run_beside_one_that_scores(train, digits):
-    with pytest.raises(RewardError, match="reward 'Always': ValueError.* of the last .* completions failed"):
+    with pytest.raises(RewardError, match=r"reward 'Always': ValueError.* of the last .* completions failed"):
         train(digits.train, {}, reward_funcs=["ext_format", "always_raising"], max_steps=4, **FAULTY)
 
 
@@ -136,9 +143,7 @@ FAULTY = {"external_plugins": [plugin_file(), PLUGIN]}
 @pytest.mark.usefixtures("quick_workers")
 def test_a_hung_reward_of_the_users_costs_its_limit_and_the_run_goes_on(train, digits):
     started = time.monotonic()
-    steps, folder = train(
-        digits.train, {"REWARD_TIMEOUT": "2", "REWARD_WORKERS": "1"}, reward_funcs="hanging", **FAULTY
-    )
+    steps, folder = train(digits.train, {"REWARD_TIMEOUT": "2"}, reward_funcs="hanging", **FAULTY)
     assert time.monotonic() - started < 200
     assert len(steps) == 2
     assert steps[0]["rewards/Hanging/timeouts"] == 1
