@@ -17,3 +17,9 @@ def test_exact_error_texts_can_be_searched():
         "torchvision::nms",
     ):
         assert text in page
+
+
+def test_every_row_says_what_to_change():
+    """A rule whose own words hang on the run has its line in tools/symptoms_fixes.yaml."""
+    assert [row.symptom for row in symptoms_page.rows() if "says it for your run" in row.cure] == []
+    assert all(row.cure.strip() for row in symptoms_page.rows())
