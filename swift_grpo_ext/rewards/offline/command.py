@@ -1,13 +1,12 @@
 """The command ``swift-grpo-ext score``."""
 
-import ast
 import json
 from collections.abc import Sequence
-from importlib.util import find_spec
 from pathlib import Path
 
-from swift_grpo_ext.errors import DatasetRowError, RewardError, SettingsError, nearest
-from swift_grpo_ext.rewards.catalogue import NAMES, PREFIX, split_form
+from swift_grpo_ext.errors import DatasetRowError, RewardError, SettingsError
+from swift_grpo_ext.rewards.catalogue import NAMES
+from swift_grpo_ext.rewards.names import require_reward
 from swift_grpo_ext.rewards.offline import printed
 from swift_grpo_ext.rewards.offline.files import read_rows, samples_of
 from swift_grpo_ext.rewards.offline.progress import progress
@@ -60,30 +59,6 @@ def run(
         raise DatasetRowError(f"{names}: no row was scored", where=str(data), fix=fix)
     at_maximum = not gold or all(scores.pairs and not scores.wanting(gold) for scores in results)
     return at_maximum and not has_failed
-
-
-def require_reward(name: str, plugins: Sequence[str]) -> None:
-    """Look a reward up where that takes no import of ms-swift; with a plugin file a name may be its own.
-
-    Raises:
-        RewardError: No reward has this name; the nearest is given.
-    """
-    base, _ = split_form(name)
-    known = [*NAMES, *_names_of_ms_swift()]
-    if base not in known and (base.startswith(PREFIX) or not plugins):
-        fix = f"did you mean {nearest(base, known)!r}? A reward of your own needs --plugin FILE"
-        raise RewardError(f"no reward is called {base!r}", fix=fix)
-
-
-def _names_of_ms_swift() -> list[str]:
-    """The keys of ms-swift's table of rewards, read from its source: importing it takes seconds."""
-    spec = find_spec("swift")
-    folders = (spec.submodule_search_locations if spec else None) or ()
-    for file in (Path(folder) / "rewards/orm.py" for folder in folders):
-        for node in ast.parse(file.read_text(encoding="utf-8")).body if file.is_file() else ():
-            if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "orms":
-                return [str(ast.literal_eval(key)) for key in getattr(node.value, "keys", ())]
-    return []
 
 
 def _named_reward(rows: Sequence[dict[str, Json]], data: Path) -> str:

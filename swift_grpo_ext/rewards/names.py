@@ -1,0 +1,33 @@
+"""Which rewards there are, without an import of ms-swift, which takes seconds."""
+
+import ast
+from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
+
+from swift_grpo_ext.errors import RewardError, nearest
+from swift_grpo_ext.rewards.catalogue import NAMES, PREFIX, split_form
+
+
+def require_reward(name: str, plugins: Sequence[str]) -> None:
+    """Look a reward up where that takes no import of ms-swift; with a plugin file a name may be its own.
+
+    Raises:
+        RewardError: No reward has this name; the nearest is given.
+    """
+    base, _ = split_form(name)
+    known = [*NAMES, *_names_of_ms_swift()]
+    if base not in known and (base.startswith(PREFIX) or not plugins):
+        fix = f"did you mean {nearest(base, known)!r}? A reward of your own needs --plugin FILE"
+        raise RewardError(f"no reward is called {base!r}", fix=fix)
+
+
+def _names_of_ms_swift() -> list[str]:
+    """The keys of ms-swift's table of rewards, read from its source: importing it takes seconds."""
+    spec = find_spec("swift")
+    folders = (spec.submodule_search_locations if spec else None) or ()
+    for file in (Path(folder) / "rewards/orm.py" for folder in folders):
+        for node in ast.parse(file.read_text(encoding="utf-8")).body if file.is_file() else ():
+            if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "orms":
+                return [str(ast.literal_eval(key)) for key in getattr(node.value, "keys", ())]
+    return []
