@@ -169,6 +169,9 @@ def check(
     cpu: Annotated[float, typer.Option("--cpu-memory", help="GiB of one machine; 0 if unknown.")] = 0,
     show_all: Annotated[bool, typer.Option("--all", help="Print notes, too.")] = False,
     quick: Annotated[bool, typer.Option("--quick", help="Do not ask ms-swift itself (ten seconds).")] = False,
+    rewards: Annotated[
+        bool, typer.Option("--try-rewards", help="Import --external_plugins and call their rewards.")
+    ] = False,
 ) -> None:
     """Check swift rlhf's arguments, or a script: exit 0, 1 (warnings), 2 (will fail), 3 (not checked).
 
@@ -185,8 +188,9 @@ def check(
         show_all=show_all,
         quick=quick,
         row_limit=rows,
+        tries_rewards=rewards,
         gpu_memory=gpu,
-        cpu_memory=cpu,
+        **({"cpu_memory": cpu} if cpu else {}),
     )
     raise typer.Exit(code)
 

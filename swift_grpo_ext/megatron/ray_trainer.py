@@ -25,10 +25,10 @@ class WorkerTrainer(MegatronGRPOTrainer):
         self.disable_rollout_importance_sampling = False
 
     def _prepare_rewards(self) -> None:
-        """No-op: rewards are computed by the driver."""
+        """The driver scores."""
 
     def _load_teacher_model(self) -> None:
-        """No-op: held by the worker."""
+        """The worker has it."""
 
     def setup_model_training(self) -> None:
         """Model and optimizer are made ready."""

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from swift_grpo_ext.folders import claimed
 from swift_grpo_ext.megatron.group_cut import cut_by_groups, refuse_cut_groups
 from swift_grpo_ext.megatron.held_out import MegatronHeldOut
-from swift_grpo_ext.megatron.host import Logps, Ranks, log_from_last_rank
+from swift_grpo_ext.megatron.host import Logps, Ranks, let_last_rank_speak
 from swift_grpo_ext.megatron.packs import Inputs
 from swift_grpo_ext.megatron.passes import Passes
 from swift_grpo_ext.megatron.predictions import OutputLayers
@@ -59,13 +59,13 @@ class MegatronGRPOTrainer(HostGRPOTrainer):
 
     @staticmethod
     def _ending_together() -> AbstractContextManager[None]:
-        """Abort every rank when one raises."""
+        """Within it, an exception on one rank ends all."""
         return ending_together()
 
     # Construction.
 
     def __init__(self, args: Any, template: Any, **kwargs: Any) -> None:
-        log_from_last_rank()
+        let_last_rank_speak()
         with self._ending_together():
             self.rows = Rows(self)
             self.rollout = Rollout(self)

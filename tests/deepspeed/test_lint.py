@@ -2,7 +2,6 @@
 
 import pytest
 
-from swift_grpo_ext.deepspeed import presets
 from tests.deepspeed.runs import RULES, a_run, lint
 
 ADAMW = {"type": "AdamW", "params": {"lr": "auto"}}
@@ -20,53 +19,16 @@ CASES = {
         a_run({"optimizer": ADAMW, **zero(2)}),
     ),
     "ds-optimizer-block": (a_run({"optimizer": ADAMW, **zero(2)}), a_run(zero(2))),
-    "ds-scheduler-block": (a_run({"scheduler": {"type": "WarmupLR"}, **zero(2)}), a_run(zero(2))),
     "ds-overlap-comm": (a_run(zero(2, overlap_comm=True)), a_run(zero(3, overlap_comm=True))),
-    "ds-legacy-keys": (a_run(zero(2, cpu_offload=True)), a_run(zero(2, offload_optimizer=CPU))),
-    "ds-hpz-ranks": (
-        a_run(zero(3, zero_hpz_partition_size=8), nodes=2, ranks_per_node=6),
-        a_run(zero(3, zero_hpz_partition_size=6), nodes=2, ranks_per_node=6),
-    ),
-    "ds-hpz-second-model": (
-        a_run(zero(3, zero_hpz_partition_size=8), nodes=2, ranks_per_node=8, reward_model=["r"]),
-        a_run(zero(3, zero_hpz_partition_size=8), nodes=2, ranks_per_node=8),
-    ),
     "ds-hpz-offload": (
         a_run(zero(3, zero_hpz_partition_size=8, offload_param=CPU), nodes=2, ranks_per_node=8),
         a_run(zero(3, zero_hpz_partition_size=1, offload_param=CPU), nodes=2, ranks_per_node=8),
-    ),
-    "ds-hpz-one-node": (
-        a_run(zero(3, zero_hpz_partition_size=8), ranks_per_node=8),
-        a_run(zero(3, zero_hpz_partition_size=8), nodes=2, ranks_per_node=8),
-    ),
-    "ds-hpz-auto": (
-        a_run(zero(3, zero_hpz_partition_size="auto"), nodes=2, ranks_per_node=8),
-        a_run(zero(3, zero_hpz_partition_size="auto"), nodes=2, ranks_per_node=8, plugin=True),
-    ),
-    "ds-offload-twice": (
-        a_run(presets.load("ext_zero3_offload"), offload_optimizer=True),
-        a_run(presets.load("ext_zero3"), offload_optimizer=True),
-    ),
-    "ds-offload-param-stage": (a_run(zero(2, offload_param=CPU)), a_run(zero(2, offload_optimizer=CPU))),
-    "ds-offload-param-alone": (
-        a_run(zero(3, offload_param=CPU), full=True),
-        a_run(zero(3, offload_param=CPU)),
     ),
     "ds-zero2-offload-drops-gradients": (
         a_run(zero(2, offload_optimizer=CPU), "0.18.9", gradient_accumulation_steps=4),
         a_run(zero(2, offload_optimizer=CPU), "0.18.9", gradient_accumulation_steps=4, plugin=True),
     ),
     "ds-zero0-bf16": (a_run(zero(0), "0.18.5"), a_run(zero(0), "0.18.9")),
-    "ds-batch-mismatch": (
-        a_run({"train_micro_batch_size_per_gpu": 2, **zero(2)}, per_device_train_batch_size=1),
-        a_run({"train_micro_batch_size_per_gpu": 2, **zero(2)}, per_device_train_batch_size=2),
-    ),
-    "ds-saves-no-weights": (a_run(zero(3), full=True), a_run(zero(3))),
-    "ds-mistyped-key": (a_run({"zero_optimisation": {"stage": 3}}), a_run(zero(3))),
-    "ds-quantized": (
-        a_run(zero(3, zero_quantized_weights=True)),
-        a_run(zero(3, zero_quantized_weights=False)),
-    ),
 }
 
 
@@ -80,23 +42,6 @@ def test_a_rule_sees_its_defect_and_only_that(rule):
 @pytest.mark.parametrize("version", ["0.15.1", "0.19.0", "0.19.8"])
 def test_zero2_offload_is_left_alone_outside_the_broken_releases(version):
     assert lint(a_run(zero(2, offload_optimizer=CPU), version, gradient_accumulation_steps=4)) == []
-
-
-@pytest.mark.parametrize(
-    ("argument", "block", "value"),
-    [
-        ("max_grad_norm", {"gradient_clipping": 0.5}, 1.0),
-        ("learning_rate", {"optimizer": {"type": "AdamW", "params": {"lr": 3e-5}}}, 1e-5),
-        ("bf16", {"bf16": {"enabled": False}}, True),
-    ],
-)
-def test_values_that_contradict_the_command_line_are_told(argument, block, value):
-    def rules(config):
-        return {finding.rule for finding in lint(a_run({**config, **zero(2)}, **{argument: value}))}
-
-    assert "ds-batch-mismatch" in rules(block)
-    assert "ds-batch-mismatch" not in rules({})
-    assert "ds-batch-mismatch" not in rules({"gradient_clipping": "auto", "bf16": {"enabled": "auto"}})
 
 
 def test_every_finding_says_where_and_how_to_mend():
@@ -115,5 +60,5 @@ def test_nonsense_does_not_raise(config):
 
 
 def test_the_worst_comes_first():
-    findings = lint(a_run({"scheduler": {}, **zero(0)}, "0.18.5"))
+    findings = lint(a_run({"optimizer": ADAMW, **zero(0)}, "0.18.5"))
     assert [finding.severity.value for finding in findings] == ["error", "warning"]

@@ -4,13 +4,14 @@ import json
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import yaml
 
 from swift_grpo_ext.doctor.check import command, inputs
-from swift_grpo_ext.doctor.check.facts import probing
+from swift_grpo_ext.doctor.check.facts import model, rewards
 from swift_grpo_ext.doctor.check.launch.script import read_script
 from swift_grpo_ext.doctor.check.unknown import PLUGIN, Unknown
 from swift_grpo_ext.findings import Severity, exit_code
@@ -20,14 +21,10 @@ TABLE = yaml.safe_load(Path(__file__).with_name("broken.yaml").read_text(encodin
 GOOD = sorted((SCRIPTS / "good").glob("*.sh"))
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _little_patience():
+@pytest.fixture(autouse=True)
+def _little_patience(monkeypatch):
     """A reward that hangs is given up after two seconds."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(probing, "LIMIT", 2.0)
-        probing._pool.cache_clear()
-        yield
-    probing._pool.cache_clear()
+    monkeypatch.setattr(rewards, "LIMIT", 2)
 
 
 INTERNAL = re.compile(r"\b[A-D]\d{1,2}\b|\bF\d{1,2}\b")  # names of defects that users do not know
@@ -78,11 +75,11 @@ def script(tmp_path):
 
 
 def diagnosed(path):
-    return command.findings_of(inputs.runs_of_script(path, gpu_memory=80)[0])
+    return command.findings_of(replace(inputs.runs_of_script(path, gpu_memory=80)[0], tries_rewards=True))
 
 
 def test_there_are_enough_of_both():
-    assert len(BROKEN) >= 140
+    assert len(BROKEN) >= 80
     assert len(GOOD) >= 10
 
 
@@ -115,9 +112,9 @@ def test_a_good_script_raises_no_alarm(path):
     assert found == []
 
 
-def test_valid_values_are_listed(script):
-    found = diagnosed(script("groups_do_not_fit"))
-    assert any("[2, 4, 8]" in finding.what and "--num_generations 8" in finding.fix for finding in found)
+def test_valid_values_are_listed(script, refusals):
+    found = refusals(command.verdict_of([str(script("groups_do_not_fit"))], row_limit=0))
+    assert any("[2, 4, 8]" in finding.what and finding.where == "--num_generations" for finding in found)
 
 
 def test_the_reported_72b_run_gets_every_reason(script):
@@ -126,7 +123,7 @@ def test_the_reported_72b_run_gets_every_reason(script):
 
 
 def test_json_and_exit_codes(capsys, script):
-    assert command.check([str(script("greedy"))], as_json=True, quick=True) == 2
+    assert command.check([str(script("bad_choice"))], as_json=True, quick=True) == 2
     found = json.loads(capsys.readouterr().out)
     assert found[0]["severity"] == "error"
     assert {"rule", "what", "where", "fix", "reports"} <= set(found[0])
@@ -139,10 +136,10 @@ def test_a_script_is_read_and_not_run(tmp_path):
         f"touch {tmp_path}/ran\nexport A=1\nB=$A swift rlhf --x '$(touch {tmp_path}/ran)' --y ${{C:-7}} \\\n"
         f'  --external_plugins "$(swift-grpo-ext path)"\n'
     )
-    rlhf = launch.first("rlhf")
+    (rlhf,) = launch.all("rlhf")
     assert rlhf.environ == {"A": "1", "B": "1"}
-    assert rlhf.arguments[-1] == PLUGIN
-    assert "7" in rlhf.arguments
+    assert rlhf.words[-1] == PLUGIN
+    assert "7" in rlhf.words
     assert not (tmp_path / "ran").exists()
 
 
@@ -172,7 +169,7 @@ def test_the_command_line_takes_the_host_arguments(digits):
 
 
 def test_the_words_may_begin_with_the_command_itself(capsys):
-    words = ["--rlhf_type", "grpo", "--model", "Qwen/Qwen2.5-VL-3B-Instruct", "--temperature", "0"]
+    words = ["--rlhf_type", "grpo", "--model", "Qwen/Qwen2.5-VL-3B-Instruct", "--train_type", "lora"]
     first = command.check(words, as_json=True, quick=True), capsys.readouterr().out
     assert first == (
         command.check(["swift", "rlhf", *words], as_json=True, quick=True),
@@ -182,9 +179,12 @@ def test_the_words_may_begin_with_the_command_itself(capsys):
 
 def test_a_configuration_file_is_read_as_the_host_reads_it(tmp_path, capsys):
     path = tmp_path / "run.yaml"
-    path.write_text("rlhf_type: grpo\nmodel: Qwen2.5-VL-7B\nnum_generations: 7\nENV:\n  NPROC_PER_NODE: 8\n")
+    path.write_text(
+        "rlhf_type: grpo\nmodel: Qwen2.5-VL-7B\nuse_vllm: true\nvllm_mode: colocate\nvllm_tensor_parallel_size: 3\n"
+        "ENV:\n  NPROC_PER_NODE: 8\n"
+    )
     assert command.check([str(path)], as_json=True, quick=True) == 2
-    assert "8 completions do not make whole groups of 7" in capsys.readouterr().out
+    assert "8 ranks on 1 nodes cannot be cut into engines of 3" in capsys.readouterr().out
     command.check(["--config", str(path)], as_json=True, quick=True)
     assert "swift rlhf run.yaml" in capsys.readouterr().out
 
@@ -192,7 +192,7 @@ def test_a_configuration_file_is_read_as_the_host_reads_it(tmp_path, capsys):
 def test_pixels_are_found_wherever_the_host_takes_them():
     for words in (["--max_pixels", "602112"], ["--model_kwargs", '{"max_pixels": 602112}']):
         run = inputs.run_of(words, environ={})
-        assert (run.limits_pixels, run.max_pixels) == (True, 602112)
+        assert (model.limits_pixels(run), model.max_pixels(run)) == (True, 602112)
 
 
 @pytest.mark.parametrize(
@@ -224,7 +224,8 @@ def test_a_script_without_the_command_could_not_be_checked(tmp_path, capsys):
     ("words", "rule", "fix"),
     [
         (["--num_generation", "8"], "args-refused", "--num_generations"),
-        (["--per_device_batch_size", "8"], "args-refused", "--per_device_"),
+        (["--per_device_train_batchsize", "8"], "args-refused", "--per_device_train_batch_size"),
+        (["--save", "out"], "args-refused", "--output_dir"),
         (["--max_steps", "many"], "args-refused", "--max_steps 1"),
         (["--model"], "args-refused", "--model VALUE"),
         (["–model", "x"], "args-refused", "--model"),
@@ -239,28 +240,11 @@ def test_spellings(words, rule, fix):
     assert any(one.rule == rule and fix in one.fix for one in found), [(one.rule, one.fix) for one in found]
 
 
-def test_a_constant_that_may_be_a_form_of_answer_is_no_error(tmp_path, monkeypatch):
-    """A reward that finds no answer gives 0; one that praises garbage is wrong whatever it reads."""
-    monkeypatch.chdir(tmp_path)
-    Path("rows.jsonl").write_text('{"query": "How many?", "solution": "3"}\n')
-    Path("mine.py").write_text(
-        "from swift.rewards import ORM, orms\n"
-        "class Own(ORM):\n"
-        "    def __call__(self, completions, solution, **kwargs):\n"
-        "        return [float(f'<<{gold}>>' in text) for text, gold in zip(completions, solution)]\n"
-        "orms['own'] = Own\n"
-    )
-    words = ["--rlhf_type", "grpo", "--dataset", "rows.jsonl", "--reward_funcs", "own"]
-    found = command.findings_of(inputs.run_of([*words, "--external_plugins", "mine.py"], environ={}))
-    assert [one.severity for one in found if one.rule == "no-variance"] == [Severity.WARNING]
-
-
 def test_other_kinds_of_training_are_not_judged_by_these_rules():
     found = command.findings_of(
         inputs.run_of(["--rlhf_type", "dpo", "--model", "Qwen/Qwen2.5-VL-3B-Instruct"], environ={})
     )
     assert [one.rule for one in found if one.severity is not Severity.NOTE] == []
-    assert "other-training" in {one.rule for one in found}
 
 
 @pytest.mark.parametrize(
@@ -273,9 +257,10 @@ def test_other_kinds_of_training_are_not_judged_by_these_rules():
         ("job.yaml", "apiVersion: batch/v1\nkind: Job\n", "a manifest, not a table of arguments"),
         (
             "train.sh",
-            "train() { swift rlhf; }\ntrain\n",
-            "started by a function (line 1), which is not followed",
+            "ssh node swift rlhf --a 1\n",
+            "started by the words of ssh (line 1), which is not followed",
         ),
+        ("train.sh", "swift rlhf --a 'x\n", "not plain bash"),
     ],
 )
 def test_what_is_not_read_is_named_with_the_way_to_check_it(name, text, what, tmp_path, capsys):
@@ -292,7 +277,6 @@ def test_an_option_behind_a_configuration_file_takes_the_place_of_the_one_in_it(
     arguments = inputs.run_of(
         [str(path), "--learning-rate", "1e-6", "--num_generations=8"], environ={}
     ).arguments
-    assert arguments.repeated == ()
     assert (arguments.learning_rate, arguments.num_generations) == (1e-6, 8)
 
 

@@ -1,6 +1,5 @@
 """Rows through the real template of a tiny checkpoint."""
 
-import json
 from dataclasses import replace
 
 import pytest
@@ -40,17 +39,3 @@ def test_prompts_longer_than_max_length_are_named(rules_of):
 def test_prompt_and_completion_must_fit_the_engine(rules_of):
     found = rules_of(use_vllm=True, vllm_mode="colocate", vllm_max_model_len=20)
     assert "row-over-model-len" in found
-
-
-def test_a_row_that_the_host_drops_is_shown_with_its_message(rules_of, tmp_path):
-    path = tmp_path / "odd.jsonl"
-    path.write_text(json.dumps({"messages": [{"role": "nobody", "content": "?"}], "solution": "1"}) + "\n")
-    assert "row-dropped" in rules_of(dataset=path)
-
-
-def test_an_error_without_words_is_a_finding_too(rules_of, monkeypatch):
-    def fail(run, folder):
-        raise AssertionError
-
-    monkeypatch.setattr("swift_grpo_ext.doctor.check.facts.rows._template", fail)
-    assert "no-template" in rules_of()

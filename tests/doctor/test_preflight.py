@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from swift_grpo_ext.doctor.check import preflight
+from swift_grpo_ext.doctor.check import command, preflight
+from swift_grpo_ext.doctor.check.rules import refused
 from swift_grpo_ext.doctor.plan.models import require_config
 from swift_grpo_ext.errors import RefusedError
 
@@ -29,32 +30,58 @@ def test_a_run_that_will_fail_is_stopped_with_the_list(argv, capsys):
         "grpo",
         "--model",
         "Qwen/Qwen2.5-VL-3B-Instruct",
-        "--temperature",
-        "0",
+        "--train_type",
+        "lora",
     )
     with pytest.raises(RefusedError, match="preflight found errors"):
         preflight.preflight()
-    assert "all completions of a group will be the same" in capsys.readouterr().err
+    assert "-> --tuner_type" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("script", ["/x/swift/cli/rollout.py", "/x/pytest"])
 def test_other_commands_are_left_alone(argv, capsys, script):
-    argv(script, "--temperature", "0")
+    argv(script, "--train_type", "lora")
     preflight.preflight()
     assert capsys.readouterr().err == ""
 
 
 def test_only_the_first_rank_of_a_node_speaks(argv, capsys, monkeypatch):
-    argv("/x/swift/cli/rlhf.py", "--temperature", "0")
+    argv("/x/swift/cli/rlhf.py", "--train_type", "lora")
     monkeypatch.setenv("LOCAL_RANK", "1")
     preflight.preflight()
     assert capsys.readouterr().err == ""
 
 
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (["--train_type", "lora"], 2),
+        (["--reward_funcs", "accuracy", "--use_vllm", "true", "--vllm_mode", "colocate"], 0),
+        (["--config", "run.yaml"], 2),
+    ],
+)
+def test_megatron_and_the_driver_of_ray_are_checked_too(argv, capsys, words, code, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    config = (
+        "rlhf_type: grpo\nmodel: my/model\ntrain:\n  gpus: 8\n  tensor_model_parallel_size: 2\n  save: out\n"
+    )
+    (tmp_path / "run.yaml").write_text(config)
+    given = ["--rlhf_type", "grpo", "--model", "my/model", "--dataset", "my/data"]
+    argv("/x/swift/cli/_megatron/rlhf.py", *(words if "--config" in words else [*given, *words]))
+    monkeypatch.setattr(refused, "refusals", lambda runs, others: [])
+    monkeypatch.setattr(command, "refusals", lambda runs, others: [])
+    with pytest.raises(SystemExit) as end:
+        preflight.preflight_only()
+    assert end.value.code == code
+    printed = capsys.readouterr().out
+    assert ("--output_dir" in printed) == ("--config" in words)
+    assert ("--tuner_type" in printed) == ("--train_type" in words)
+
+
 SCRIPT = """\
 #!/usr/bin/env bash
 set -euo pipefail
-make_args() { printf '%s\\n' --temperature 0; }
+make_args() { printf '%s\\n' --train_type lora; }
 mapfile -t ARGS < <(make_args)
 export MAX_PIXELS=$((1280 * 28 * 28))
 swift rlhf --rlhf_type grpo --model MODEL --dataset DATA --reward_funcs ext_count --use_hf true \\
@@ -79,7 +106,7 @@ def test_only_checks_what_the_users_own_shell_made_of_the_script(tmp_path):
     done = subprocess.run(
         ["bash", "train.sh"], cwd=tmp_path, env=environ, capture_output=True, text=True, timeout=600
     )
-    assert "all completions of a group will be the same" in done.stdout, done.stderr[-2000:]
+    assert "-> --tuner_type" in done.stdout, done.stderr[-2000:]
     assert "it will fail: 1 error" in done.stdout
     assert done.returncode != 0
     assert "never reached" not in done.stdout

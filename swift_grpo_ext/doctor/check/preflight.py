@@ -11,7 +11,7 @@ from rich.console import Console
 from swift_grpo_ext.errors import RefusedError
 from swift_grpo_ext.settings import current_settings
 
-_OF_SWIFT = ("cli", "_megatron")  # folders that ms-swift's own scripts lie in
+_OF_SWIFT = {"cli": "swift", "_megatron": "megatron"}  # folders that ms-swift's own scripts lie in
 
 
 def register() -> list[str]:
@@ -23,12 +23,12 @@ def register() -> list[str]:
 def preflight() -> None:
     """Check this process's command line and print what was found to stderr; ms-swift's own checks come next.
 
-    The first rank of each node does it; the launcher ends the others when it raises.
+    The first rank of each node does it, and Ray's driver; the launcher ends the others when it raises.
 
     Raises:
         RefusedError: the run will fail.
     """
-    if _is_of_swift("rlhf.py") and _is_first_rank() and _checked(sys.stderr, quick=True) == 2:
+    if _script() == "rlhf" and _is_first_rank() and _checked(sys.stderr, quick=True) == 2:
         what = "preflight found errors, listed above"
         fix = "fix them, or start without the variable"
         raise RefusedError(what, where="SWIFT_GRPO_EXT_PREFLIGHT", fix=fix)
@@ -37,30 +37,34 @@ def preflight() -> None:
 def preflight_only() -> None:
     """Check what the user's own shell has made of the script, print it once, and end every rank.
 
-    Ends with 2 if the run will fail, else with 0, so that a script that stops at errors goes on. Processes of
-    other commands (``swift rollout``, ``swift sft``) end, too: nothing loads a model.
+    Ends with 2 if the run will fail, 3 if it could not be checked, else with 0, so that a script that stops
+    at errors goes on. Processes of other commands (``swift rollout``, ``swift sft``) end, too.
     """
-    if parent_process() is not None or not _is_of_swift():
+    script = _script()
+    if parent_process() is not None or not script:
         return
-    if not _is_of_swift("rlhf.py") or "_megatron" in Path(sys.argv[0]).parts:
-        print(f"not checked: {Path(sys.argv[0]).stem}, which is not started", flush=True)
+    if script != "rlhf":
+        print(f"not checked: {script}, which is not started", flush=True)
         sys.exit(0)
-    sys.exit(2 if _is_first_rank() and _checked(sys.stdout) == 2 else 0)
+    code = _checked(sys.stdout) if _is_first_rank() else 0
+    sys.exit(code if code > 1 else 0)
 
 
 def _checked(stream: TextIO, *, quick: bool = False) -> int:
     """Check this process's command line; returns the exit code of `command.check`."""
     from swift_grpo_ext.doctor.check import command
 
-    code = command.check(sys.argv[1:], quick=quick, console=Console(file=stream, soft_wrap=True))
+    words = [_OF_SWIFT[Path(sys.argv[0]).parent.name], "rlhf", *sys.argv[1:]]
+    console = Console(file=stream, soft_wrap=True)
+    code = command.check(words, quick=quick, console=console, tries_rewards=True)
     stream.flush()
     return code
 
 
-def _is_of_swift(name: str = "") -> bool:
-    """This process is a command of ms-swift, or the one of that name."""
+def _script() -> str:
+    """The command of ms-swift that this process is; empty if it is none."""
     script = Path(sys.argv[0])
-    return script.parent.name in _OF_SWIFT and name in ("", script.name)
+    return script.stem if script.parent.name in _OF_SWIFT else ""
 
 
 def _is_first_rank() -> bool:

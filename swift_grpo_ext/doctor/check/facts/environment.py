@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from swift_grpo_ext.doctor.check.unknown import PLUGIN, Unknown, Word
+from swift_grpo_ext.findings import NotKnownError
 from swift_grpo_ext.parts import PARTS
 
 _ALL = frozenset(PARTS)
@@ -43,13 +44,25 @@ class Environ(Mapping[str, Any]):
         value = self._values.get(name)
         if value is None and self._set_by:
             return Unknown(f"what {self._set_by} sets")
-        return Unknown(f"{name} ({value.name})") if isinstance(value, Unknown) else self._values[name]
+        return Unknown(name) if isinstance(value, Unknown) else self._values[name]
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._values)
 
     def __len__(self) -> int:
         return len(self._values)
+
+
+def number(environ: Mapping[str, Any], name: str, default: int = 1) -> int:
+    """A variable's whole number of at least one; the default where it is not set.
+
+    Raises:
+        NotKnownError: it is not a whole number.
+    """
+    text = (environ.get(name) or "").strip()
+    if text and not text.isdecimal():
+        raise NotKnownError(name)
+    return max(1, int(text[:20])) if text else default
 
 
 def devices(environ: Mapping[str, str]) -> list[str]:

@@ -1,6 +1,7 @@
 """Files that a launch names: DeepSpeed's, a configuration in place of arguments, and rows of data sets."""
 
 import json
+import re
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -9,16 +10,16 @@ from swift_grpo_ext.deepspeed import presets
 from swift_grpo_ext.doctor.check.host import table as host_table
 from swift_grpo_ext.errors import SwiftGrpoExtError
 from swift_grpo_ext.findings import NotKnownError
-from swift_grpo_ext.rewards.reading.json_text import Json
 
-EXACT = "SWIFT_GRPO_EXT_PREFLIGHT=only before the command that starts it checks exactly what runs"
+_EXACT = "SWIFT_GRPO_EXT_PREFLIGHT=only before the command that starts it checks exactly what runs"
 CONFIG_SUFFIXES = (".yaml", ".yml", ".json")
 _MOST_BYTES = 64 * 2**20
+_MOST_OF_A_CONFIG = 2**16
 Row = dict[str, Any]
 HOST_PRESETS = ("zero0", "zero1", "zero2", "zero3", "zero2_offload", "zero3_offload")
 
 
-def deepspeed(value: str, find: Callable[[str], Path | None], *, may_be_made: bool) -> dict[str, Json] | str:
+def deepspeed(value: str, find: Callable[[str], Path | None], *, may_be_made: bool) -> dict[str, Any] | str:
     """The configuration, or a sentence that says why it cannot be read.
 
     Raises:
@@ -48,13 +49,42 @@ def deepspeed(value: str, find: Callable[[str], Path | None], *, may_be_made: bo
 def config_words(path: Path) -> tuple[dict[str, list[str]], dict[str, str]]:
     """Options with their words, and variables, as ms-swift makes them of ``swift rlhf run.yaml``.
 
+    Of a configuration of Ray it takes what holds for training: the groups' options and the ranks of `train`.
+
+    Raises:
+        SwiftGrpoExtError: it cannot be read, or is not a table of arguments.
+    """
+    table = _config(path)
+    environ = {str(name): str(value) for name, value in (table.pop("ENV", None) or {}).items()}
+    groups = [table.pop(name, None) for name in ("teacher", "rollout", "train")]
+    for group in filter(None, groups):
+        table |= {name: value for name, value in group.items() if name != "gpus"}
+    if groups[-1]:
+        nodes = table.pop("nnodes", 1)
+        environ |= {"NPROC_PER_NODE": str(groups[-1].get("gpus", 1) // nodes), "NNODES": str(nodes)}
+        table |= {"use_ray": True}
+        table.pop("colocate_groups", None)
+    words: dict[str, list[str]] = {}
+    for name, value in table.items():
+        many = value if isinstance(value, list) else [value]
+        words[str(name)] = [json.dumps(part) if isinstance(part, dict) else str(part) for part in many]
+    return words, environ
+
+
+def _config(path: Path) -> dict[str, Any]:
+    """The table of a configuration file.
+
     Raises:
         SwiftGrpoExtError: it cannot be read, or is not a table of arguments.
     """
     import yaml
 
     try:
-        text = path.read_text(encoding="utf-8")
+        is_large = path.stat().st_size > _MOST_OF_A_CONFIG
+        text = "[]" if is_large else path.read_text(encoding="utf-8")
+        # An alias may stand for a thousand others, and a bracket for a turn of the reader.
+        if is_large or len(re.findall(r"(?<!\S)\*\w", text)) > 20 or text.count("[") + text.count("{") > 500:
+            raise SwiftGrpoExtError("too large or too nested", where=str(path), fix="a plain configuration")
         table = json.loads(text) if path.suffix == ".json" else yaml.safe_load(text)
     except (OSError, ValueError, yaml.YAMLError) as error:
         first = str(error).splitlines()[0]
@@ -62,13 +92,8 @@ def config_words(path: Path) -> tuple[dict[str, list[str]], dict[str, str]]:
     if not isinstance(table, dict):
         raise SwiftGrpoExtError("not a table of arguments", where=str(path), fix="one `name: value` a line")
     if "apiVersion" in table or "tasks" in table:
-        raise SwiftGrpoExtError("a manifest, not a table of arguments", where=str(path), fix=EXACT)
-    environ = {str(name): str(value) for name, value in (table.pop("ENV", None) or {}).items()}
-    words: dict[str, list[str]] = {}
-    for name, value in table.items():
-        many = value if isinstance(value, list) else [value]
-        words[str(name)] = [json.dumps(part) if isinstance(part, dict) else str(part) for part in many]
-    return words, environ
+        raise SwiftGrpoExtError("a manifest, not a table of arguments", where=str(path), fix=_EXACT)
+    return table
 
 
 def drawn(name: str) -> tuple[str, int | None]:

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from swift_grpo_ext.doctor.check.facts.files import Row
+from swift_grpo_ext.doctor.check.facts.run import Run
 from swift_grpo_ext.errors import DatasetRowError
 
 if TYPE_CHECKING:
-    from swift_grpo_ext.doctor.check.facts.run import Run
     from swift_grpo_ext.models.images import ImageSource
 
 TAGS = {"images": "<image>", "videos": "<video>", "audios": "<audio>"}
@@ -35,23 +35,22 @@ Media = dict[str, list[Medium]]  # by the names of `TAGS`
 
 def media_of(run: Run, row: Row, folder: Path) -> Media:
     """The media of a row of a dataset that lies in a folder."""
+    listed = {kind: row.get(kind) or [] for kind in TAGS}
     return {
-        kind: [_medium(run, entry, folder, opens=kind == "images") for entry in _listed(row.get(kind))]
-        for kind in TAGS
+        kind: [
+            _medium(run, entry, folder, opens=kind == "images")
+            for entry in (value if isinstance(value, list) else [value])
+        ]
+        for kind, value in listed.items()
     }
 
 
-def _listed(given: Any) -> list[ImageSource]:
-    return given if isinstance(given, list) else [given] if given else []
-
-
-def _medium(run: Run, entry: ImageSource, folder: Path, *, opens: bool) -> Medium:
-    own = isinstance(entry, dict) and entry.get("bytes") is not None
+def _medium(run: Run, entry: Any, folder: Path, *, opens: bool) -> Medium:
     name = entry.get("path") if isinstance(entry, dict) else entry
-    if not own:
+    if not (isinstance(entry, dict) and entry.get("bytes") is not None):
         if not isinstance(name, str) or name.startswith(_NOT_LOCAL):
             return Medium(entry)
-        path = local_file(run, name)
+        path = _local_file(run, name)
         if path is not None:
             entry = {**entry, "path": str(path)} if isinstance(entry, dict) else str(path)
         elif os.path.isfile(folder / name):
@@ -85,11 +84,8 @@ def _no_download(url: str) -> BytesIO:
     raise OSError(f"{url:.80} is not downloaded")
 
 
-def local_file(run: Run, name: str) -> Path | None:
-    """Where an image lies.
-
-    ms-swift's rule: relative to the working folder, else to ROOT_IMAGE_DIR; ours for ``file://``.
-    """
+def _local_file(run: Run, name: str) -> Path | None:
+    """Where an image lies: relative to the working folder, else to ROOT_IMAGE_DIR; ours for ``file://``."""
     from swift_grpo_ext.models.images import local_path
 
     if len(name) > 2000:
@@ -100,20 +96,12 @@ def local_file(run: Run, name: str) -> Path | None:
     return path.resolve() if path and path.is_file() else None
 
 
-@dataclass(frozen=True)
-class ImagesSeen:
-    """What the first rows hold, (fewest, most) each."""
-
-    images: tuple[int, int]  # images of a row
-    pixels: tuple[int, int]  # pixels of an image as it is stored
-
-
-def images_seen(rows: Sequence[Media]) -> ImagesSeen | None:
-    """Images of rows; None where there are none, or one cannot be read."""
+def images_seen(rows: Sequence[Media]) -> tuple[tuple[int, int], tuple[int, int]] | None:
+    """Fewest and most images of a row and pixels of an image; None where there are none, or one is broken."""
     images = [row.get("images", ()) for row in rows]
     pixels = [image.pixels for row in images for image in row]
     if not rows or None in pixels:
         return None
     counts = [len(row) for row in images]
     known = [size for size in pixels if size]
-    return ImagesSeen((min(counts), max(counts)), (min(known, default=0), max(known, default=0)))
+    return (min(counts), max(counts)), (min(known, default=0), max(known, default=0))

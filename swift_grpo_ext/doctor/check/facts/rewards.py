@@ -1,194 +1,147 @@
-"""Each reward tried on right, wrong and empty answers to the first rows of the data."""
+"""What rewards need of a row, read without running them, and what they do to a few answers in a child."""
 
-from __future__ import annotations
+import ast
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
 
-import math
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import TYPE_CHECKING
-
-from swift_grpo_ext.doctor.check.facts import probing
-from swift_grpo_ext.doctor.check.facts.rows import Sample
+from swift_grpo_ext.doctor.check.facts.rows import Sample, training
+from swift_grpo_ext.doctor.check.facts.run import Run
 from swift_grpo_ext.doctor.check.host import table as host_table
-from swift_grpo_ext.errors import SettingsError, SwiftGrpoExtError
+from swift_grpo_ext.errors import SwiftGrpoExtError
+from swift_grpo_ext.findings import NotKnownError
 from swift_grpo_ext.rewards import catalogue
-from swift_grpo_ext.rewards.contract import Reward
-from swift_grpo_ext.rewards.offline.scoring import Scores, gold_samples, score, with_image_sizes
-from swift_grpo_ext.rewards.runtime.of_catalogue import OfCatalogue
-from swift_grpo_ext.rewards.runtime.rules import SETTING, load_table
 
-if TYPE_CHECKING:
-    from swift_grpo_ext.doctor.check.facts.run import Run
-
+NOT_GOLD = frozenset(
+    (
+        *("messages", "images", "videos", "audios", "tools", "objects", "channel", "dataset"),
+        *("chat_template_kwargs", "rejected_messages", "rejected_images", "positive_messages"),
+        *("negative_messages", "teacher_prompt"),
+    )
+)
+# What the trainer hands to a reward beside the columns of a row.
+_OF_THE_TRAINER = (
+    "trainer_state",
+    "response_token_ids",
+    "finish_reason",
+    "is_truncated",
+    "request_id",
+    "prompt_id",
+)
 _ROWS = 4
-
-
-@dataclass(frozen=True)
-class OwnTrial:
-    """A reward of ours, on the gold answers of the rows that the reward table gives it."""
-
-    reward: Reward
-    samples: tuple[Sample, ...] = ()  # rows of its tasks
-    tasks: tuple[str, ...] = ()  # its tasks in the reward table
-    refusal: SettingsError | None = None  # why the reward table cannot be read
-    gold: Scores | None = None  # as `score --gold` has it; None where there is no gold, or no time for it
-
-    @property
-    def prefers_gold(self) -> bool:
-        """It gives the gold answers its maximum."""
-        return self.gold is not None and bool(self.gold.numbers) and not self.gold.wanting(gold=True)
+LIMIT = 15
+"""Seconds that a reward may take for the answers to a few rows."""
 
 
 @dataclass(frozen=True)
 class Trial:
-    """A reward of ms-swift or of a plugin, in a child process."""
+    """What became of a reward of ms-swift or of a plugin."""
 
     name: str
-    ended: str  # how the child ended: `value`, `timeout`, or otherwise
-    details: str  # what it said, where it ended otherwise than with a value
-    probes: Sequence[probing.Probe]  # the completions that it was given last
-    scores: Sequence[float | None] = ()
+    fault: str = ""  # what it raised, or what is wrong with what it returned
+    place: str = ""  # the line of the user's file in which it did
+    hangs: bool = False  # it did not end in time
 
     @property
-    def numbers(self) -> list[float]:
-        """The scores there are."""
-        return [score for score in self.scores if score is not None]
-
-    @property
-    def last_line(self) -> str:
-        """The last line of what it said."""
-        return (self.details.strip().splitlines() or ["no reason given"])[-1]
-
-    @property
-    def lacks_column(self) -> bool:
-        """It was called without a column that it needs."""
-        return (
-            self.ended in ("error", "refused")
-            and "missing" in self.last_line
-            and "argument" in self.last_line
-        )
-
-    @property
-    def is_constant(self) -> bool:
-        """It gives right, wrong and empty answers the same score."""
-        return bool(self.numbers) and max(self.numbers) - min(self.numbers) < 1e-9
-
-    def _mean(self, kind: str, way: tuple[str, int] = ("", 0)) -> float:
-        """Mean score of the completions of a kind; one that is not scored counts as 0."""
-        pairs = zip(self.probes, self.scores, strict=True)
-        chosen = [score or 0.0 for probe, score in pairs if (probe.kind, probe.way) == (kind, way)]
-        return sum(chosen) / max(1, len(chosen))
-
-    @cached_property
-    def margins(self) -> list[tuple[float, float]]:
-        """For each way to write an answer: the mean of right minus wrong ones, and that of right ones."""
-        ways = dict.fromkeys(probe.way for probe in self.probes if probe.kind == "right")
-        means = [(self._mean("right", way), self._mean("wrong", way)) for way in ways]
-        return [(right - wrong, right) for right, wrong in means]
-
-    @property
-    def best(self) -> tuple[float, float]:
-        """The margin, 0 at least, and the right answers' mean in the way of writing that suits it best."""
-        return max(((m if m > 1e-9 else 0.0, gold) for m, gold in self.margins), default=(0.0, math.inf))
-
-    @property
-    def garbage(self) -> float:
-        """Mean score of the kind of garbage that it likes best."""
-        return max(self._mean("garbage", (text, 0)) for text in probing.GARBAGE)
-
-    @property
-    def prefers_gold(self) -> bool:
-        """It scores the gold answer above wrong answers and above garbage."""
-        margin, gold = self.best if self.numbers else (0.0, 0.0)
-        return margin > 0 and gold > self.garbage
+    def lacks(self) -> str:
+        """The column that it was called without, and needs."""
+        column = re.search(r"missing \d+ required .*argument.*'(\w+)'", self.fault)
+        return column[1] if column else ""
 
 
-@dataclass(frozen=True)
-class Trials:
-    """What became of all rewards of a run."""
-
-    samples: tuple[Sample, ...]
-    own: tuple[OwnTrial, ...] = ()
-    others: tuple[Trial, ...] = ()
-
-    @property
-    def some_prefers_gold(self) -> bool:
-        """Some reward scores the gold answer above garbage: the others may look at something else."""
-        own = any(trial.prefers_gold for trial in self.own)
-        return own or any(trial.prefers_gold for trial in self.others)
-
-
-def named_rewards(run: Run) -> list[str]:
+def names(run: Run) -> list[str]:
     """The rewards of the command line whose names can be read; a rule reports the others."""
-    named = run.arguments.reward_funcs or []
-    return [name for name in named if not set("$, ") & set(name.partition(":")[0]) and _is_form(name)]
+    found = []
+    for text in run.arguments.reward_funcs or []:
+        with suppress(SwiftGrpoExtError):
+            name = catalogue.split_form(text)[0]
+            found += [] if set("$, ") & set(name) else [name]
+    return list(dict.fromkeys(found))
 
 
-def _is_form(name: str) -> bool:
-    """Whether the parameters behind a name fit it."""
+def missing(run: Run, name: str, samples: Sequence[Sample]) -> str:
+    """The gold column that a reward needs, and none of the rows has; empty where it needs none, or has it."""
+    columns = {column for sample in samples for column in sample.columns}
+    if name in catalogue.NAMES:
+        gold = catalogue.get_reward(name).gold
+        return "" if columns.intersection(gold) else " or ".join(gold)
+    own = dict(pair for plugin in run.plugins for pair in _needs(plugin.text))
+    needed = own.get(name) or host_table.table()["columns"].get(name, ())
+    return next((column for column in needed if column not in (*columns, *_OF_THE_TRAINER)), "")
+
+
+def _needs(text: str) -> Iterator[tuple[str, list[str]]]:
+    """Names of rewards that a plugin registers, with the columns that they need; nothing is run."""
+    if "orms[" not in text:
+        return
+    with suppress(SyntaxError, ValueError, RecursionError):
+        nodes = list(ast.walk(ast.parse(text)))
+        calls = {
+            node.name: [argument.arg for argument in call.args.args][
+                2 : len(call.args.args) - len(call.args.defaults)
+            ]
+            for node in nodes
+            if isinstance(node, ast.ClassDef)
+            for call in node.body
+            if isinstance(call, (ast.FunctionDef, ast.AsyncFunctionDef)) and call.name == "__call__"
+        }
+        for node in nodes:
+            if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Subscript):
+                key, made = node.targets[0].slice, node.value
+                if isinstance(key, ast.Constant) and isinstance(made, ast.Name) and made.id in calls:
+                    yield str(key.value), calls[made.id]
+
+
+@lru_cache(maxsize=8)
+def trials(run: Run) -> tuple[Trial, ...]:
+    """The rewards of ms-swift and of plugins, called with the gold answer and an empty one of the first rows.
+
+    Raises:
+        NotKnownError: which rewards there are, or where the rows are, is not known, or the child has ended.
+    """
+    samples = training(run)[:_ROWS] if run.tries_rewards else []
+    files = [str(plugin.path.resolve()) for plugin in run.plugins if plugin.path and plugin.of_the_user]
+    tried = [name for name in names(run) if name not in catalogue.NAMES]
+    if not samples or not tried:
+        return ()
+    rows = [row for sample in samples for row in _answered(sample)]
+    columns = sorted({column for row in rows for column in row})
+    question = {
+        "plugins": files,
+        "rewards": tried,
+        "completions": [row["messages"][-1]["content"] for row in rows],
+        "columns": {column: [row.get(column) for row in rows] for column in columns},
+        "arguments": _arguments(run),
+        "limit": LIMIT,
+    }
     try:
-        return bool(catalogue.split_form(name))
-    except SwiftGrpoExtError:
-        return False
+        (answer,) = host_table.ask([question], own_network=True)
+    except SwiftGrpoExtError as error:
+        raise NotKnownError("rewards, in which a plugin has ended the process") from error
+    return tuple(Trial(*trial) for trial in answer)
 
 
-def tried(run: Run, samples: list[Sample]) -> Trials:
-    """Try the rewards of a run; a name that only a plugin which is not here may register is left."""
-    registers_us = "from swift_grpo_ext import register"
-    here = [plugin for plugin in run.plugins if plugin.text and registers_us not in plugin.text]
-    files = tuple(str(plugin.path.resolve()) for plugin in here if plugin.path)
-    job = probing.ProbeJob(files, "rewards" in run.parts)
-    of_the_host = host_table.names("reward_funcs")
-    own: list[OwnTrial] = []
-    others: list[Trial] = []
-    for name in dict.fromkeys(named_rewards(run)):
-        if name.partition(":")[0] in catalogue.NAMES:
-            if "rewards" in run.parts:
-                own.append(_own_trial(run, name, samples))
-        elif files or (samples and name in of_the_host):
-            others.append(_trial(run, job, name, samples))
-    return Trials(tuple(samples), tuple(own), tuple(others))
-
-
-def _own_trial(run: Run, name: str, samples: list[Sample]) -> OwnTrial:
-    """The gold answers through a reward of ours, as ``swift-grpo-ext score --gold`` would."""
-    base, given = catalogue.split_form(name)
-    reward = catalogue.get_reward(base)
-    text = run.environ.get(SETTING, "").strip()
-    path = run.find(text) if text and not text.startswith("{") else None
-    try:
-        table = load_table(str(path or text))
-        OfCatalogue(reward, table=table, given=given)
-    except SettingsError as error:
-        return OwnTrial(reward, refusal=error)
-    tasks = table.rule(base).tasks
-    own = [row for row in samples if not tasks or str(row.columns.get(table.task_column)) in tasks]
-    trial = OwnTrial(reward, tuple(own), tasks)
-    if reward.cost != "inline" or not reward.gold:
-        return trial
-    rows = [with_image_sizes([row.columns], row.folder, gold=True)[0] for row in own]
-    return replace(trial, gold=score(name, gold_samples(name, rows, table), table))
-
-
-def _trial(run: Run, job: probing.ProbeJob, name: str, samples: list[Sample]) -> Trial:
-    """A single completion first, which shows whether it runs at all, then all of them."""
-    probes = probing.probes(samples[:_ROWS])
-    for chosen in (probes[:1], probes):
-        answer = probing.ask(job, name, _arguments(run), chosen)
-        if answer.ended != "value":
-            return Trial(name, answer.ended, answer.traceback or str(answer.value), chosen)
-    return Trial(name, answer.ended, "", probes, answer.value)
+def _answered(sample: Sample) -> Iterator[dict[str, Any]]:
+    """A row with its gold answer, and with none, as the trainer hands it to a reward."""
+    golds = [value for name, value in sample.columns.items() if name not in NOT_GOLD]
+    for number, text in enumerate((f"<think>-</think><answer>{next(iter(golds), '')}</answer>", "")):
+        yield {
+            **sample.columns,
+            "messages": [*sample.prompt, {"role": "assistant", "content": text}],
+            "response_token_ids": list(range(len(text.split()))),
+            "finish_reason": "stop",
+            "is_truncated": False,
+            "request_id": f"{sample.where} {number}",
+            "prompt_id": sample.where,
+        }
 
 
 def _arguments(run: Run) -> dict[str, object]:
     """What reward classes read from ``args``, with the defaults that the host fills in."""
     plain = (str, int, float, bool, list, type(None))
-    own = run.arguments
-    values: dict[str, object] = {
-        name: value for name, value in own.values.items() if own.is_known(name) and isinstance(value, plain)
-    }
-    for name in ("soft_max_length", "cosine_max_len"):
-        if values.get(name) is None:
-            values[name] = values.get("max_completion_length")
-    return values
+    values = {name: value for name, value in run.arguments.values.items() if isinstance(value, plain)}
+    length = values.get("max_completion_length")
+    return {**values, **{name: values.get(name) or length for name in ("soft_max_length", "cosine_max_len")}}

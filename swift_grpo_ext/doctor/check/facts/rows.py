@@ -1,34 +1,33 @@
 """The first rows of each local dataset: as they stand, as ms-swift loads them, and through the template."""
 
-from __future__ import annotations
-
 import json
 import logging
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from itertools import chain, islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from swift_grpo_ext.doctor.check.facts.environment import environment
 from swift_grpo_ext.doctor.check.facts.files import Row, drawn, rows_of
 from swift_grpo_ext.doctor.check.facts.media import TAGS, Media, media_of
+from swift_grpo_ext.doctor.check.facts.run import Run
+from swift_grpo_ext.doctor.check.unknown import Unknown
 from swift_grpo_ext.errors import SwiftGrpoExtError
 
-if TYPE_CHECKING:
-    from swift_grpo_ext.doctor.check.facts.run import Run
-
 _FILES = (".jsonl", ".json", ".csv", ".parquet", ".txt", ".arrow")
-
-
-@dataclass(frozen=True)
-class Encoded:
-    """What the template makes of a row's prompt."""
-
-    refusal: str = ""  # why it takes none
-    tokens: int = 0  # of the prompt, with its images
+_PIXEL_VARIABLES = (
+    *("MAX_PIXELS", "MIN_PIXELS", "IMAGE_MAX_TOKEN_NUM", "IMAGE_MIN_TOKEN_NUM", "VIDEO_MAX_PIXELS", "FPS"),
+    *("FPS_MAX_FRAMES", "ROOT_IMAGE_DIR", "USE_HF"),
+)
+# What loaders, templates, and we, raise for rows that they cannot read.
+_REFUSALS = (
+    *(ValueError, TypeError, LookupError, AssertionError, AttributeError, OSError, RuntimeError),
+    SwiftGrpoExtError,
+)
 
 
 @dataclass(frozen=True)
@@ -37,20 +36,19 @@ class Sample:
 
     where: str  # file and line, or number of the row
     columns: Row  # columns after the host's preprocessing; those are what reward functions receive
-    folder: Path = Path()  # where the dataset lies
     media: Media = field(default_factory=dict)  # its images, videos and audio
-    encoded: Encoded | None = None  # None: it was not sent through the template
+    tokens: int = 0  # of the prompt with its images; 0 where it was not sent through the template
+
+    @property
+    def turns(self) -> list[Row]:
+        """All messages."""
+        return [turn for turn in self.columns.get("messages") or [] if isinstance(turn, dict)]
 
     @property
     def prompt(self) -> list[Row]:
         """Messages without the last answer, as GRPO cuts it off."""
         turns = self.turns
         return turns[:-1] if turns and turns[-1].get("role") == "assistant" else turns
-
-    @property
-    def turns(self) -> list[Row]:
-        """All messages."""
-        return [turn for turn in self.columns.get("messages") or [] if isinstance(turn, dict)]
 
     def tags(self, kind: str) -> int:
         """How many tags of a kind of media its text has."""
@@ -77,44 +75,35 @@ class Dataset:
     elsewhere: bool = False  # no file here: of a hub, or of another machine
     empty: str = ""  # why it has no rows
     unreadable: tuple[str, ...] = ()  # places of rows that are no JSON object
-    refusal: str = ""  # why ms-swift's loader does not take some of them
     samples: tuple[Sample, ...] = ()  # those that it takes
 
 
-@dataclass(frozen=True)
-class Data:
-    """What was read of a run's data."""
+@lru_cache(maxsize=8)
+def datasets(run: Run) -> tuple[Dataset, ...]:
+    """The first rows of each dataset of a run, and how long the template makes them.
 
-    run: Run
-    datasets: tuple[Dataset, ...] = ()
-    tokenizer: bool = True  # the model's tokenizer is here
-    no_template: str = ""  # why ms-swift finds no template
-
-    @property
-    def samples(self) -> list[Sample]:
-        """All rows."""
-        return [sample for dataset in self.datasets for sample in dataset.samples]
-
-    @property
-    def training(self) -> list[Sample]:
-        """The rows of the training data."""
-        return [sample for dataset in self.datasets if dataset.trains for sample in dataset.samples]
-
-
-def read(run: Run, limit: int) -> Data:
-    """So many rows of each dataset of a run, and what the template makes of them."""
-    if limit <= 0:
-        return Data(run)
-    datasets = [
-        _dataset(run, flag, name, limit)
+    Raises:
+        NotKnownError: where they are is not known.
+    """
+    read = [
+        _dataset(run, flag, name)
         for flag in ("dataset", "val_dataset")
-        for name in run.arguments.get(flag) or []
+        for name in (run.arguments.get(flag) or []) * bool(run.row_limit)
     ]
-    data = Data(run, tuple(datasets))
-    return _encoded(data) if any(sample.is_sound for sample in data.samples) else data
+    return tuple(_encoded(run, read)) if any(sample.is_sound for sample in samples_of(read)) else tuple(read)
 
 
-def _dataset(run: Run, flag: str, name: str, limit: int) -> Dataset:
+def samples_of(read: Iterator[Dataset] | list[Dataset] | tuple[Dataset, ...]) -> list[Sample]:
+    """All rows of some datasets."""
+    return [sample for dataset in read for sample in dataset.samples]
+
+
+def training(run: Run) -> list[Sample]:
+    """The first rows of the training data."""
+    return samples_of([dataset for dataset in datasets(run) if dataset.trains])
+
+
+def _dataset(run: Run, flag: str, name: str) -> Dataset:
     path, number = run.dataset(name)
     dataset = Dataset(f"--{flag} {name}", flag == "dataset")
     if number == 0:
@@ -127,54 +116,49 @@ def _dataset(run: Run, flag: str, name: str, limit: int) -> Dataset:
         return replace(dataset, empty=f"the {'folder' if path.is_dir() else 'file'} is empty")
     lines: list[int] = []
     if path.suffix in (".jsonl", ".json") and path.is_file():
-        rows = list(islice(rows_of(path), limit))
+        rows = list(islice(rows_of(path), run.row_limit))
         lines = [line for line, _ in rows]
-        broken = tuple(f"{path.name}:{line}" for line, row in rows if row is None)
-        if broken:
+        if broken := tuple(f"{path.name}:{line}" for line, row in rows if row is None):
             return replace(dataset, unreadable=broken)
-    return _loaded(run, dataset, path, limit, lines)
-
-
-def _loaded(run: Run, dataset: Dataset, path: Path, limit: int, lines: list[int]) -> Dataset:
-    """Load the first rows with ms-swift's loader, strictly; if it refuses, as a run does: without the row."""
-    refusal = ""
-    rows: list[Row] | None = None
-    for strict in (True, False):
-        try:
-            rows = list(islice(_stream(run, path, strict=strict), limit))
-            break
-        except REFUSALS as error:
-            refusal = refusal or f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"[:300]
-    if rows is None or (not rows and not refusal):
-        return replace(dataset, refusal=refusal, empty="" if refusal else "it has no rows")
-    numbered = not refusal and len(rows) == len(lines)
-    samples = []
-    for number, row in enumerate(rows):
-        where = f"{path.name}:{lines[number]}" if numbered else f"{path.name} row {number + 1}"
-        samples.append(_sample(run, where, row, path.parent))
-    return replace(dataset, refusal=refusal, samples=tuple(samples))
+    loaded: list[Row] = []
+    with suppress(*_REFUSALS):
+        loaded = list(islice(_stream(run, path), run.row_limit))
+    if not loaded:
+        return replace(dataset, empty="ms-swift takes none of its first rows")
+    is_numbered = len(loaded) == len(lines)
+    where = [
+        f"{path.name}:{lines[row]}" if is_numbered else f"{path.name} row {row + 1}"
+        for row in range(len(loaded))
+    ]
+    samples = (_sample(run, place, row, path.parent) for place, row in zip(where, loaded, strict=True))
+    return replace(dataset, samples=tuple(samples))
 
 
 def _sample(run: Run, where: str, row: Row, folder: Path) -> Sample:
     columns = {name: value for name, value in row.items() if value is not None}
     media = media_of(run, columns, folder)
     columns |= {kind: [medium.entry for medium in media[kind]] for kind in media if media[kind]}
-    return Sample(where, columns, folder, media)
+    return Sample(where, columns, media)
 
 
-def _stream(run: Run, path: Path, *, strict: bool) -> Iterator[Row]:
+def _said(run: Run, *names: str) -> dict[str, Any]:
+    """Arguments that are given here, whatever others another word may hold."""
+    values = {name: run.arguments.values.get(name) for name in names}
+    return {
+        name: value for name, value in values.items() if value is not None and not isinstance(value, Unknown)
+    }
+
+
+def _stream(run: Run, path: Path) -> Iterator[Row]:
     """Rows as the host's loader gives them, one by one; nothing is written to its cache."""
-    columns = run.arguments.columns
+    said = _said(run, "columns", "disable_auto_column_mapping")
+    if isinstance(said.get("columns"), str):
+        said["columns"] = json.loads(said["columns"])
     with _alone():
         from swift.dataset import load_dataset  # which logs that it was
 
         train, _ = load_dataset(
-            [str(path)],
-            streaming=True,
-            strict=strict,
-            remove_unused_columns=False,
-            columns=json.loads(columns) if isinstance(columns, str) else columns,
-            disable_auto_column_mapping=run.arguments.disable_auto_column_mapping,
+            [str(path)], streaming=True, strict=False, remove_unused_columns=False, **said
         )
         yield from train
 
@@ -198,43 +182,25 @@ def _alone() -> Iterator[None]:
             logger.setLevel(level)
 
 
-_PIXEL_VARIABLES = """
-    MAX_PIXELS MIN_PIXELS IMAGE_MAX_TOKEN_NUM IMAGE_MIN_TOKEN_NUM VIDEO_MAX_PIXELS FPS FPS_MAX_FRAMES
-    ROOT_IMAGE_DIR USE_HF
-    """
-
-# What loaders, templates, and we, raise for rows that they cannot read.
-_OF_OTHERS = (ValueError, TypeError, LookupError, AssertionError, AttributeError, OSError, RuntimeError)
-REFUSALS = (*_OF_OTHERS, SwiftGrpoExtError)
-
-
-def _encoded(data: Data) -> Data:
+def _encoded(run: Run, read: list[Dataset]) -> Iterator[Dataset]:
     """The sound rows sent through the template, if the model's files are here."""
-    run = data.run
     folder = run.find(str(run.arguments.model or "-"))
-    if folder is None or not (folder / "tokenizer_config.json").is_file():
-        return replace(data, tokenizer=False)
-    pixels = {name: run.environ[name] for name in _PIXEL_VARIABLES.split() if name in run.environ}
+    template = None
+    pixels = {name: run.environ[name] for name in _PIXEL_VARIABLES if name in run.environ}
     with environment({**os.environ, **pixels}):
-        try:
-            template = _template(run, folder)
-        except REFUSALS as error:
-            return replace(data, no_template=f"{type(error).__name__}: {error}".splitlines()[0][:400])
-        datasets = [
-            replace(dataset, samples=tuple(_through(template, sample) for sample in dataset.samples))
-            for dataset in data.datasets
-        ]
-    return replace(data, datasets=tuple(datasets))
+        if folder is not None and (folder / "tokenizer_config.json").is_file():
+            with suppress(*_REFUSALS):  # ms-swift says so itself
+                template = _template(run, folder)
+        for dataset in read:
+            yield replace(dataset, samples=tuple(_through(template, sample) for sample in dataset.samples))
 
 
 def _through(template: Any, sample: Sample) -> Sample:
-    if not sample.is_sound:
-        return sample
-    try:
-        encoded = template.encode({**sample.columns, "messages": sample.prompt})
-    except REFUSALS as error:
-        return replace(sample, encoded=Encoded(f"{type(error).__name__}: {error}"[:400]))
-    return replace(sample, encoded=Encoded(tokens=len(encoded["input_ids"])))
+    with suppress(*_REFUSALS):  # a row that the template refuses is named in the run
+        if template is not None and sample.is_sound:
+            encoded = template.encode({**sample.columns, "messages": sample.prompt})
+            return replace(sample, tokens=len(encoded["input_ids"]))
+    return sample
 
 
 def _template(run: Run, folder: Path) -> Any:
@@ -245,10 +211,8 @@ def _template(run: Run, folder: Path) -> Any:
         from swift_grpo_ext.models import register
 
         register()
-    args = run.arguments
-    wanted = {"model_type": args.model_type, "template": args.template, "max_pixels": args.max_pixels}
-    given = {name: value for name, value in wanted.items() if value is not None}
-    arguments = BaseArguments(model=str(folder), load_args=False, use_hf=True, **given)
+    said = _said(run, "model_type", "template", "max_pixels")
+    arguments = BaseArguments(model=str(folder), load_args=False, use_hf=True, **said)
     _, template = prepare_model_template(arguments, load_model=False)
     template.max_length = None
     return template

@@ -1,15 +1,19 @@
 """Run as a child process, which imports ms-swift: what its argument classes take and refuse.
 
 A question is a line of stdin, its answer a line of stdout, both JSON: ``{}`` asks for `table`, ``{"kind",
-"values", "unknown", "ranks"}`` for `refusals`. Without network and GPU; no model is loaded and no file is
-written.
+"values", "unknown", "ranks"}`` for `refusals`, ``{"plugins", "rewards", ...}`` for `tried`. Without network
+and GPU, but for that last one; no model is loaded and no file is written.
 """
 
 import argparse
+import asyncio
 import importlib.metadata
+import inspect
 import json
+import math
 import os
 import re
+import signal
 import socket
 import sys
 import traceback
@@ -20,7 +24,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from operator import attrgetter
 from pathlib import Path
-from types import FunctionType, ModuleType
+from types import FunctionType, ModuleType, SimpleNamespace
 from typing import Any
 from unittest.mock import MagicMock
 
@@ -109,9 +113,9 @@ class _Recorder:
         return recording
 
     def _argument_of(self, message: str) -> str:
-        """The given argument that a message names with its dashes, or else that was read last."""
-        named = (name for name in re.findall(r"--(\w+)", message) if name in self.values)
-        return next(named, self.last_read)
+        """The argument that a message names with dashes, else a given one in it, or that was read last."""
+        given = (name for name in re.findall(r"\w+", message) if name in self.values)
+        return next(iter(re.findall(r"--(\w+)", message)), next(given, self.last_read))
 
     def reader(self) -> Callable[[Any, str], Any]:
         """What reads an attribute of the arguments, and remembers it."""
@@ -130,7 +134,7 @@ def refusals(kind: str, values: dict[str, Any], unknown: list[str], ranks: int) 
     """What the class raises for these arguments.
 
     ``unknown`` names arguments whose value is not known; a check that reads one is left. ``ranks`` is the
-    number of training processes, 0 if it is not known. Returns ``refused``: pairs of a message and the given
+    number of training processes, 0 if it is not known. Returns ``refused``: pairs of a message and the
     argument that it names, or that was read last before it.
     """
     import torch.distributed as dist
@@ -141,8 +145,8 @@ def refusals(kind: str, values: dict[str, Any], unknown: list[str], ranks: int) 
     own: dict[str, Any] = dict.fromkeys(_OF_THIS_MACHINE, _not_asked)
     own |= {"_init_model_info": _without_model, "model_info": None, "model_meta": None}
     own["__getattribute__"] = recorder.reader()
+    own |= {"world_size": ranks} if ranks else {}
     if kind == MEGATRON and ranks:
-        own["world_size"] = ranks
         del own["_init_generation_batch_params"]
     checks = [
         (owner, name, check)
@@ -155,13 +159,15 @@ def refusals(kind: str, values: dict[str, Any], unknown: list[str], ranks: int) 
     # Megatron's own start needs its package and a GPU, and so does bf16 as transformers checks it.
     without_gpu = {"skip_megatron_init": True} if kind == MEGATRON else {"use_cpu": True}
     try:
+        sizes = getattr(
+            base, "_init_distributed" if kind == MEGATRON else "_init_generation_batch_params", None
+        )
         if kind == MEGATRON and ranks:
-            sizes = import_module(_SIZES).MegatronArguments._init_distributed
             dist.init_process_group("fake", rank=0, world_size=ranks, store=FakeStore())
         for owner, name, check in checks:
             setattr(owner, name, own.get(name) or recorder.recorded(check))
         arguments = type(base.__name__, (base,), own)(**{"output_dir": "output", **values, **without_gpu})
-        if kind == MEGATRON and ranks:
+        if sizes and ranks:  # the arithmetic of batches, with the ranks of the launch
             recorder.recorded(sizes)(arguments)
     finally:
         for owner, name, check in checks:
@@ -207,7 +213,80 @@ def table() -> dict[str, Any]:
         with _patch_get_type_hints():
             actions = HfArgumentParser([argument_class(kind)])._actions
         options[kind] = [_option(action) for action in actions if action.dest != "help"]
-    return {"options": options, "names": names}
+    return {"options": options, "names": names, "columns": _columns()}
+
+
+def _columns() -> dict[str, list[str]]:
+    """Columns that ms-swift's own rewards cannot do without."""
+    from swift.rewards import orms
+
+    found = {}
+    for name, reward in orms.items():
+        parameters = [*inspect.signature(reward.__call__).parameters.values()][2:]
+        plain = (
+            one for one in parameters if one.kind is one.POSITIONAL_OR_KEYWORD and one.default is one.empty
+        )
+        found[name] = [parameter.name for parameter in plain]
+    return found
+
+
+def tried(
+    plugins: list[str],
+    rewards: list[str],
+    completions: list[str],
+    columns: dict[str, list[Any]],
+    arguments: dict[str, Any],
+    limit: int,
+) -> list[tuple[str, str, str, bool]]:
+    """Call rewards: name, fault, place in the user's file, and whether it ran out of time, of each."""
+    from swift.rewards import orms
+    from swift.utils import import_external_file
+
+    state = SimpleNamespace(global_step=0, max_steps=1, epoch=0.0, log_history=[])
+    signal.signal(signal.SIGALRM, _out_of_time)
+    answers = []
+    for name in rewards:
+        fault = place = ""
+        is_late = False
+        signal.alarm(limit)
+        try:
+            for path in plugins:
+                import_external_file(path)
+            reward = orms[name](args=SimpleNamespace(**arguments))
+            scores = reward(completions, trainer_state=state, **columns)
+            fault = _fault_of(
+                asyncio.run(scores) if inspect.isawaitable(scores) else scores, len(completions)
+            )
+        except TimeoutError as error:
+            fault, is_late = str(error), True
+        except BaseException as error:  # whatever it raises, and also that it leaves
+            frames = traceback.extract_tb(error.__traceback__)
+            own = [
+                frame
+                for frame in frames
+                if not re.search("/lib/python|/swift_grpo_ext/|<string>", frame.filename)
+            ]
+            fault = f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}"[:200]
+            place = f"{Path(own[-1].filename).name}:{own[-1].lineno}" if own else ""
+        finally:
+            signal.alarm(0)
+        answers.append((name, fault, place, is_late))
+    return answers
+
+
+def _out_of_time(*_: object) -> None:
+    raise TimeoutError("no score in time")
+
+
+def _fault_of(scores: Any, count: int) -> str:
+    """What is wrong with the scores of some completions."""
+    listed = list(scores)
+    if len(listed) != count:
+        return f"it returns {len(listed)} scores for {count} completions"
+    odd = [score for score in listed if score is not None and not math.isfinite(float(score))]
+    if odd:
+        return f"it returns {odd[0]}"
+    return "it scores nothing" if all(score is None for score in listed) else ""
 
 
 def _option(action: argparse.Action) -> list[Any]:
@@ -261,12 +340,15 @@ def main() -> None:
     out = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # what packages print must not stand between the answers
     sys.stdout = sys.stderr
-    socket.socket.connect = _no_network  # type: ignore[method-assign]
+    if os.environ.get("HF_HUB_OFFLINE"):
+        socket.socket.connect = _no_network  # type: ignore[method-assign]
     for line in sys.stdin:
         question = json.loads(line)
         before = dict(os.environ)
         importlib.metadata.version = _version
-        answer = refusals(**question) if question else table()
+        answer = (
+            table() if not question else tried(**question) if "rewards" in question else refusals(**question)
+        )
         importlib.metadata.version = _real_version
         os.environ.clear()
         os.environ.update(before)

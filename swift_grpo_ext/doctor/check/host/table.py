@@ -19,7 +19,9 @@ from swift_grpo_ext.errors import SwiftGrpoExtError
 from swift_grpo_ext.folders import cached, kept, user_cache
 from swift_grpo_ext.versions import installed_version
 
-_FORM = 7  # of the table; a table of another form is made again
+TRAIN = ("RLHFArguments", MEGATRON)
+"""The argument classes of training, by engine."""
+_FORM = 8  # of the table; a table of another form is made again
 _OF = ("ms-swift", "transformers", "trl", "peft")
 _LIMIT = 300  # seconds for the child, of which ten to thirty are ms-swift's import
 
@@ -34,20 +36,24 @@ def cache_folder() -> Path:
     return user_cache() / "-".join(["ms-swift", *releases, str(_FORM)])
 
 
-def ask(questions: list[dict[str, Any]], limit: float = _LIMIT) -> list[Any]:
+def ask(questions: list[dict[str, Any]], *, own_network: bool = False) -> list[Any]:
     """What a child process, which imports ms-swift, answers to questions of `host.child`.
 
+    ``own_network``: it has this machine's network and GPUs, for rewards that ask a server.
+
     Raises:
-        SwiftGrpoExtError: it fails, or takes longer than ``limit`` seconds.
+        SwiftGrpoExtError: it fails, or takes longer than five minutes.
     """
-    lines = "".join(json.dumps(question) + "\n" for question in questions)
-    environ = child_environ()
+    lines = "".join(json.dumps(question, default=str) + "\n" for question in questions)
+    environ = child_environ() if not own_network else {**child_environ(), "HF_HUB_OFFLINE": ""}
+    gpus = os.environ.get("CUDA_VISIBLE_DEVICES")
+    environ |= {"CUDA_VISIBLE_DEVICES": gpus} if own_network and gpus else {}
     try:
         done = subprocess.run(
-            CHILD, input=lines, capture_output=True, text=True, env=environ, timeout=limit, check=False
+            CHILD, input=lines, capture_output=True, text=True, env=environ, timeout=_LIMIT, check=False
         )
     except subprocess.TimeoutExpired:
-        what = f"ms-swift could not be asked: no answer after {limit:g} s"
+        what = f"ms-swift could not be asked: no answer after {_LIMIT} s"
         raise SwiftGrpoExtError(what, fix="check again") from None
     answers = done.stdout.splitlines()
     if done.returncode or len(answers) != len(questions):
@@ -66,6 +72,11 @@ def child_environ() -> dict[str, str]:
     """This process's variables, as the child has them: of no rank, and without GPU and hub."""
     environ = {name: value for name, value in os.environ.items() if name not in _OF_A_RUN}
     return {**environ, "CUDA_VISIBLE_DEVICES": "", "HF_HUB_OFFLINE": "1"}
+
+
+def is_kept() -> bool:
+    """The table of the installed releases has been made before."""
+    return (cache_folder() / "table.json").is_file()
 
 
 @lru_cache(maxsize=1)

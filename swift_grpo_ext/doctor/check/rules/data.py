@@ -1,134 +1,316 @@
-"""The training data as the command names it: that it is there, fills the batches, and ends."""
+"""The rows of the data and the rewards that read them, as far as they can be judged before a run."""
 
-from collections.abc import Iterator, Sequence
-from itertools import islice
-from pathlib import Path
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
+from itertools import chain, islice
 
-from swift_grpo_ext.doctor.check.facts.files import rows_of
+from swift_grpo_ext.doctor.check.facts import rewards, rows
+from swift_grpo_ext.doctor.check.facts.arguments import sure
+from swift_grpo_ext.doctor.check.facts.media import TAGS
+from swift_grpo_ext.doctor.check.facts.model import family
+from swift_grpo_ext.doctor.check.facts.rows import Sample
 from swift_grpo_ext.doctor.check.facts.run import Run
-from swift_grpo_ext.doctor.check.rules.table import fault, grpo, rule
-from swift_grpo_ext.findings import ERROR, WARNING, Problem
-from swift_grpo_ext.group.cut import groups_in
+from swift_grpo_ext.doctor.check.host import table as host_table
+from swift_grpo_ext.doctor.check.rules.table import OUR_PLUGIN, grpo_anywhere, option, table
+from swift_grpo_ext.doctor.check.unknown import decided
+from swift_grpo_ext.doctor.plan.arithmetic import rounded_up
+from swift_grpo_ext.errors import SwiftGrpoExtError
+from swift_grpo_ext.findings import ERROR, NOTE, WARNING, NotKnownError, Problem, Severity
+from swift_grpo_ext.rewards import catalogue, forms
 
-fault(
-    "streaming-without-end",
-    ERROR,
-    lambda run: run.arguments.streaming and (run.arguments.max_steps or 0) < 1,
-    "a stream has no end",
-    "--streaming true",
-    "--max_steps 1000, or --streaming false",
-    symptoms="ValueError: The train_dataset does not implement __len__, so the number of training steps",
-    cause="A stream has no length, so the schedule cannot be laid out.",
-)
-fault(
-    "eval-without-rows",
-    ERROR,
-    lambda run: (
-        run.arguments.eval_dataset
-        and run.eval_strategy != "no"
-        and not run.evaluates
-        and not run.arguments.eval_use_evalscope
-    ),
-    "there are no rows to evaluate on beside the benchmarks",
-    "--eval_dataset",
-    "--eval_use_evalscope true, or --split_dataset_ratio 0.01",
-    symptoms="AssertionError: eval_dataset size 0 is smaller than total_eval_batch_size ...",
-    cause="--eval_dataset names benchmarks of EvalScope; the trainer wants rows of its own as well.",
-    scope=grpo,
-)
-fault(
-    "best-by-loss",
-    WARNING,
-    lambda run: run.evaluates and "loss" in (run.arguments.metric_for_best_model or ""),
-    "the best checkpoint is chosen by the loss",
-    "--metric_for_best_model",
-    "--metric_for_best_model eval_reward",
-    symptoms="best_model_checkpoint answers no better than the others",
-    cause="On-policy the loss of GRPO is 0 by construction, so its least value says nothing about answers.",
-    scope=grpo,
-)
+rule = partial(table.rule, scope=grpo_anywhere)
+RowLook = Callable[[Run, Sample], Iterator[Problem]]
+
+
+def of_rows(look: RowLook, *, replaced: bool = False) -> Callable[[Run], Iterator[Problem]]:
+    """Decorator: a rule of single rows as one of all, with the first faulty row and the share of such rows.
+
+    A fault for which the trainer replaces a row (``replaced``) is a warning where it does, and leaves any.
+    """
+
+    def over_all(run: Run) -> Iterator[Problem]:
+        samples = rows.samples_of(rows.datasets(run))
+        faults = [problem for sample in samples for problem in islice(look(run, sample), 1)]
+        if not faults:
+            return
+        share = f"{len(faults)} of {len(samples)} rows"
+        severity = None
+        if replaced and len(faults) < len(samples):
+            severity, instead = _replaces(run)
+            share += instead
+        yield replace(faults[0], what=f"{faults[0].what} ({share})", severity=severity)
+
+    return over_all
+
+
+of_replaced_rows = partial(of_rows, replaced=True)
+
+
+def _replaces(run: Run) -> tuple[Severity | None, str]:
+    """How bad a row is that cannot be encoded, and why: the trainer may replace it."""
+    try:
+        described = "templates" in run.parts and family(run) is not None
+        deletes = run.arguments.truncation_strategy == "delete"
+        raises = run.environ.get("SWIFT_GRPO_EXT_BAD_ROW") == "raise"
+        replaces = "trainer" in run.parts and not raises and (described or deletes)
+    except NotKnownError:  # "$@" may hold the plugin
+        return WARNING, ""
+    return (WARNING, ", which the trainer replaces") if replaces else (None, "")
 
 
 @rule(
-    "dataset-below-a-batch",
+    "dataset-empty",
+    ERROR,
+    symptoms="training ends at step 0, or ms-swift raises an AssertionError of the dataset's length",
+    cause="A file, folder or draw without rows.",
+)
+def _empty(run: Run) -> Iterator[Problem]:
+    for dataset in rows.datasets(run):
+        if dataset.empty:
+            yield Problem(
+                dataset.empty, dataset.where, "check the path, the number behind #, and the columns"
+            )
+
+
+@rule(
+    "dataset-elsewhere",
+    NOTE,
+    symptoms="check says nothing about the rows of a dataset",
+    cause="Rows of a dataset on a hub are not downloaded to look at them.",
+    not_checked="rows",
+)
+def _elsewhere(run: Run) -> Iterator[Problem]:
+    for dataset in rows.datasets(run):
+        if dataset.elsewhere:
+            what = "not a file here: its rows were not checked"
+            yield Problem(what, dataset.where, "check again with a local copy")
+
+
+@rule(
+    "row-unreadable",
+    ERROR,
+    symptoms="json.decoder.JSONDecodeError, or pyarrow.lib.ArrowInvalid, when the dataset is loaded",
+    cause="A line of a JSON file is not an object.",
+)
+def _unreadable(run: Run) -> Iterator[Problem]:
+    for dataset in rows.datasets(run):
+        if dataset.unreadable:
+            what = f"{len(dataset.unreadable)} of its first rows are not JSON objects"
+            yield Problem(what, dataset.unreadable[0], "fix the line")
+
+
+@rule(
+    "row-tags",
+    ERROR,
+    symptoms="ValueError: num_images: ..., num_images_tags: ...",
+    cause="Each tag in the text stands for one image, video or sound of the row.",
+)
+@of_replaced_rows
+def _tags(_run: Run, sample: Sample) -> Iterator[Problem]:
+    for kind in sample.mistagged:
+        what = f"{sample.tags(kind)} {TAGS[kind]} tags for {len(sample.media[kind])} {kind}"
+        yield Problem(what, sample.where, "one tag for each, in order")
+
+
+@rule(
+    "row-image",
+    ERROR,
+    symptoms="FileNotFoundError for an image that lies beside the dataset",
+    cause="ms-swift looks in the working folder and in ROOT_IMAGE_DIR, not beside the dataset.",
+)
+@of_replaced_rows
+def _image(_run: Run, sample: Sample) -> Iterator[Problem]:
+    for medium in chain(*sample.media.values()):
+        if medium.fault:
+            yield Problem(medium.fault, sample.where, medium.fix or "fix or drop the row")
+
+
+@rule(
+    "row-images",
+    ERROR,
+    symptoms="ValueError: At most ... image(s) may be provided in one prompt.",
+    cause="vLLM takes as many images of a prompt as --vllm_limit_mm_per_prompt says.",
+)
+@of_rows
+def _too_many_images(run: Run, sample: Sample) -> Iterator[Problem]:
+    images = len(sample.media.get("images", ()))
+    try:
+        limits = json.loads(str(run.arguments.vllm_limit_mm_per_prompt or "{}"))
+    except ValueError:  # ms-swift says so at once
+        return
+    most = limits.get("image") if isinstance(limits, dict) else None
+    if run.arguments.use_vllm and isinstance(most, int) and images > most:
+        what = f"{images} images, --vllm_limit_mm_per_prompt takes {most}"
+        yield Problem(what, sample.where, f"""--vllm_limit_mm_per_prompt '{{"image": {images}}}'""")
+
+
+@rule(
+    "row-too-long",
+    WARNING,
+    symptoms="MaxLengthError, or the question is cut off at its left",
+    cause="A prompt with its images is longer than --max_length.",
+)
+@of_rows
+def _too_long(run: Run, sample: Sample) -> Iterator[Problem]:
+    limit = run.arguments.max_length
+    if limit and sample.tokens > limit:
+        what = f"{sample.tokens} prompt tokens, max_length is {limit}"
+        yield Problem(what, sample.where, f"--max_length {rounded_up(sample.tokens)}")
+
+
+@rule(
+    "row-over-model-len",
+    ERROR,
+    symptoms="The decoder prompt (length ...) is longer than the maximum model length",
+    cause="vllm_max_model_len holds prompt, image tokens and completion together.",
+    reports="https://github.com/modelscope/ms-swift/issues/3592",
+)
+@of_rows
+def _over_model_len(run: Run, sample: Sample) -> Iterator[Problem]:
+    args = run.arguments
+    length = args.vllm_max_model_len if args.use_vllm else None
+    if length and sample.tokens and sample.tokens + args.max_completion_length > length:
+        what = f"{sample.tokens} + {args.max_completion_length} tokens, vllm_max_model_len is {length}"
+        needed = rounded_up(sample.tokens + args.max_completion_length)
+        yield Problem(what, sample.where, f"--vllm_max_model_len {needed}")
+
+
+@rule(
+    "no-reward",
+    ERROR,
+    symptoms="ValueError: You must specify reward_funcs or reward_model",
+    cause="Nothing scores the completions.",
+    reports="B3",
+)
+def _no_reward(run: Run) -> Iterator[Problem]:
+    args = run.arguments
+    gyms = ("use_gym_env", "gym_env")
+    if any(map(args.get, ("reward_funcs", "reward_model", *gyms, "teacher_model", "teacher_model_server"))):
+        return
+    if args.use_vllm and args.vllm_mode == "server" and decided(args.use_gym_env) is None:
+        if not run.servers:
+            raise NotKnownError("rewards, which a gym on the rollout server may give")
+        if any(server.arguments.get(name) for server in run.servers for name in gyms):
+            return
+    yield option("reward_funcs", "no reward function is given", "ext_choice ext_format")
+
+
+@rule(
+    "reward-weights",
+    ERROR,
+    symptoms="Number of reward weights (...) must match number of reward functions (...)",
+    cause="Found by ms-swift after the model is loaded.",
+)
+def _weights(run: Run) -> Iterator[Problem]:
+    args = run.arguments
+    gym = decided(args.use_gym_env)
+    sources = len(args.reward_funcs or []) + len(args.reward_model or [])
+    sources += bool(args.gym_env if gym is None else gym)
+    weights = decided(args.reward_weights)
+    if weights is not None and len(weights) != sources:
+        fix = " ".join(f"{weight:g}" for weight in [*weights, *[1.0] * sources][:sources])
+        yield option("reward_weights", f"{len(weights)} weights for {sources} rewards", fix)
+
+
+@rule(
+    "unknown-reward",
+    ERROR,
+    symptoms="ValueError: reward_function ... is not implemented in swift.rewards",
+    cause="Found by ms-swift only after the model is loaded. Names starting with ext_ need our plugin.",
+)
+def _unknown_reward(run: Run) -> Iterator[Problem]:
+    registered = {*host_table.names("reward_funcs"), *catalogue.NAMES}
+    for text in run.arguments.reward_funcs or []:
+        try:
+            name = catalogue.split_form(text)[0]
+        except SwiftGrpoExtError as error:
+            yield Problem(error.what, error.where or "--reward_funcs", error.fix)
+            continue
+        if "," in name or " " in name.strip():
+            yield option(
+                "reward_funcs", f"{name} is taken for one name", " ".join(name.replace(",", " ").split())
+            )
+        elif name in catalogue.NAMES and "rewards" not in run.parts:
+            yield Problem(f"{name} needs our plugin", "--reward_funcs", OUR_PLUGIN)
+        elif name not in registered and (name.startswith("ext_") or not run.has_plugins_of_the_user):
+            close = sure(name, registered)
+            fix = f"--reward_funcs {close}" if close else "register it in --external_plugins"
+            yield Problem(f"no reward is called {name}", "--reward_funcs", fix)
+
+
+@rule(
+    "reward-column",
+    ERROR,
+    symptoms="TypeError: __call__() missing 1 required positional argument: 'solution'",
+    cause="The column is not in the data, or not in that for evaluation, or ms-swift renamed it: answer "
+    "becomes response.",
+    reports=(
+        "https://github.com/modelscope/ms-swift/issues/3840",
+        "https://github.com/modelscope/ms-swift/issues/7316",
+    ),
+)
+def _column(run: Run) -> Iterator[Problem]:
+    lacking = {trial.name: trial.lacks for trial in rewards.trials(run)}
+    for dataset in rows.datasets(run):
+        for name in rewards.names(run) if dataset.samples and (dataset.trains or run.evaluates) else ():
+            column = rewards.missing(run, name, dataset.samples) or lacking.get(name, "")
+            if column:
+                given = {column for sample in dataset.samples for column in sample.columns} - rewards.NOT_GOLD
+                renamed = json.dumps({min(given, default="ANSWER"): column.split()[0]})
+                fix = f"--columns '{renamed}', or add the column"
+                what = f"{name} needs the column {column}, which the rows lack: they have "
+                yield Problem(f"{what}{', '.join(sorted(given)) or 'no gold'}", dataset.where, fix)
+
+
+@rule(
+    "reward-form-not-asked",
+    WARNING,
+    symptoms="reward is 0 for completions that look right",
+    cause="A reward reads the answer in a form, and neither the prompts nor --system ask the model for it.",
+)
+def _form(run: Run) -> Iterator[Problem]:
+    samples = rows.training(run)
+    system = run.arguments.system
+    if not samples or (system or "").endswith(".txt"):
+        return
+    texts = [str(turn.get("content", "")) for sample in samples for turn in sample.prompt]
+    for name in rewards.names(run):
+        if form := forms.form_not_asked(name, [*texts, system or ""]):
+            what = f"{name} reads {form}, and neither the prompts nor --system ask for it"
+            yield Problem(what, "--system", f"--system '{forms.system_text(name)}'")
+
+
+@rule(
+    "reward-fails",
     ERROR,
     symptoms=(
-        "There seems not to be a single sample in your epoch_iterator, stopping training at step 0!",
-        "training ends at step 0 without an error",
+        "TypeError, KeyError or IndexError inside a reward function; the other ranks wait",
+        "ValueError: reward_function ... is not implemented in swift.rewards, with a plugin",
+        "every completion of a batch has the same reward",
+        "parameters never change although loss is finite; one reward was inf",
+        "every completion is logged as not scored",
     ),
-    cause=(
-        "A generation batch holds generation_batch_size / num_generations different prompts, and "
-        "one that is not full is dropped."
-    ),
+    cause="A reward function that raises on one rank leaves the others waiting in a gather; ms-swift "
+    "broadcasts one score to all completions, and drops gradients that are not finite, without a word.",
+    reports=("B3", "B4", "B7", "B8", "B9"),
 )
-def _training(run: Run) -> Iterator[Problem]:
-    args = run.arguments
-    if args.streaming or args.num_generations < 1:
-        return
-    prompts = run.ranks * run.micro_batch * run.steps_per_generation // args.num_generations
-    rows = count(run, args.dataset or [], enough=2 * prompts)
-    if rows is None:
-        return
-    if not args.val_dataset and run.evaluates:
-        rows -= _split(rows, args.split_dataset_ratio or 0)
-    if 0 < rows < prompts:
-        what = f"{rows} rows for a generation batch of {prompts} prompts: no batch is ever full"
-        yield Problem(what, "--dataset", "more rows, or a lower --steps_per_generation")
+def _fails(run: Run) -> Iterator[Problem]:
+    for trial in rewards.trials(run):
+        if trial.fault and not trial.hangs and not trial.lacks:
+            yield Problem(f"it fails: {trial.fault}", f"{trial.name} {trial.place}".strip(), "fix it")
 
 
 @rule(
-    "eval-below-a-batch",
+    "reward-hangs",
     ERROR,
-    symptoms="AssertionError: eval_dataset size ... is smaller than total_eval_batch_size ...",
-    cause="ms-swift wants a full batch of different prompts to evaluate on, after the model is loaded.",
+    symptoms=("the run stands still in rewards", "GPUs are idle while rewards are computed"),
+    cause="A reward function waits for something without a time limit, or scores one after the other.",
+    reports="B9",
 )
-def _evaluation(run: Run) -> Iterator[Problem]:
-    args = run.arguments
-    if not run.evaluates or run.evaluated_completions < 1:
-        return
-    prompts = _evaluated_at_once(run)
-    names = args.val_dataset or args.dataset or []
-    rows = count(run, names, enough=prompts if args.val_dataset else 10**9)
-    if rows is not None and not args.val_dataset:
-        rows = _split(rows, args.split_dataset_ratio or 0)
-    if rows is not None and rows < prompts:
-        where = "--val_dataset" if args.val_dataset else "--split_dataset_ratio"
-        fix = "--eval_strategy no, or more rows to evaluate on"
-        yield Problem(f"{rows} rows for a batch of {prompts} prompts", where, fix)
-
-
-def _evaluated_at_once(run: Run) -> int:
-    """Prompts of the smallest batch, over all ranks, that an evaluation can be made in."""
-    batch = max(1, run.arguments.per_device_eval_batch_size or 1) * run.ranks
-    group = run.evaluated_completions
-    if group > 1 or "trainer" not in run.parts:
-        return batch // group
-    # Our trainer makes batches as small as the rows are few; for fewer rows than ranks it samples groups.
-    return min(run.ranks, groups_in(batch, run.arguments.num_generations) or run.ranks)
-
-
-def _split(rows: int, ratio: float) -> int:
-    """Rows that the host takes out of the training data to evaluate on."""
-    return max(1, int(rows * ratio)) if rows else 0
-
-
-def count(run: Run, names: Sequence[str], *, enough: int) -> int | None:
-    """Rows of JSON files together, at most about ``enough`` of each; None if some dataset is no such file."""
-    total = 0
-    for name in names:
-        path, number = run.dataset(name)
-        rows = number if number is not None else _rows(path, enough) if path else None
-        if rows is None:
-            return None
-        total += rows
-    return total if names else None
-
-
-def _rows(path: Path, enough: int) -> int | None:
-    if not path.is_file() or path.suffix not in (".jsonl", ".json"):
-        return None
-    if path.suffix == ".jsonl":  # lines are not parsed, there may be millions
-        with path.open(encoding="utf-8", errors="replace") as file:
-            return sum(1 for _ in islice((line for line in file if line.strip()), enough))
-    rows = [row for _, row in islice(rows_of(path), enough)]
-    return None if not rows or None in rows else len(rows)
+def _hangs(run: Run) -> Iterator[Problem]:
+    for trial in rewards.trials(run):
+        if trial.hangs:
+            fix = "give its calls a time limit, or set SWIFT_GRPO_EXT_REWARD_TIMEOUT"
+            yield Problem(f"no score for a few completions in {rewards.LIMIT} s", trial.name, fix)

@@ -1,90 +1,18 @@
-"""What runs and learns nothing: rates, randomness, precision."""
+"""What runs and learns nothing, or something else; and names that ms-swift looks up late."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
+from swift_grpo_ext.defects import DEFECTS
+from swift_grpo_ext.doctor.check.facts import model
+from swift_grpo_ext.doctor.check.facts.arguments import sure
 from swift_grpo_ext.doctor.check.facts.run import Run
-from swift_grpo_ext.doctor.check.rules.table import fault, grpo_anywhere, option, rule
+from swift_grpo_ext.doctor.check.host import table as host_table
+from swift_grpo_ext.doctor.check.rules.table import OUR_PLUGIN, fault, grpo, grpo_anywhere, refused, rule
+from swift_grpo_ext.doctor.plan.models import find_config
+from swift_grpo_ext.errors import SwiftGrpoExtError
 from swift_grpo_ext.findings import ERROR, WARNING, Problem
-
-
-@rule(
-    "identical-completions",
-    ERROR,
-    symptoms=(
-        "reward_std is 0 in every step",
-        "loss, grad_norm and kl are all 0",
-    ),
-    cause="Greedy decoding gives every member of a group the same completion, so every advantage is 0.",
-    reports=("A8", "B3"),
-    scope=grpo_anywhere,
-)
-def _identical_completions(run: Run) -> Iterator[Problem]:
-    what = "all completions of a group will be the same"
-    for name, greedy, fix in (("temperature", 0, 1), ("top_p", 0, 1), ("top_k", 1, -1)):
-        if run.arguments.get(name) == greedy:
-            yield Problem(what, f"--{name} {greedy}", f"--{name} {fix}")
-
-
-@rule(
-    "hardly-random",
-    WARNING,
-    symptoms="frac_reward_zero_std is near 1",
-    cause="At low temperature most groups are all right or all wrong, and give no gradient.",
-    reports="B3",
-    scope=grpo_anywhere,
-)
-def _hardly_random(run: Run) -> Iterator[Problem]:
-    for name, least in (("temperature", 0.4), ("top_p", 0.5)):
-        value = run.arguments.get(name)
-        if value and 0 < value < least:
-            yield option(name, f"{name} {value} leaves the completions of a group almost alike", 1)
-
-
-def _wrong_rate(run: Run) -> tuple[str, str] | None:
-    """What the learning rate does, and a usual one."""
-    rate = run.arguments.learning_rate or 0
-    usual = "1e-6" if run.full else "1e-5"
-    most, way = (1e-4, "full training") if run.full else (1e-2, "LoRA")
-    if rate < 1e-30:
-        return f"at rate {rate:g} nothing is learned", usual
-    return (f"{rate:g} destroys the model in {way}", usual) if rate > most else None
-
-
-fault(
-    "learning-rate-kills",
-    ERROR,
-    _wrong_rate,
-    "{}",
-    "--learning_rate",
-    "--learning_rate {1}",
-    symptoms=(
-        "no parameter changes, learning_rate is 0",
-        "completions are garbage after a few steps, reward falls to 0 and stays",
-    ),
-    cause="At rate 0 nothing moves; full training above 1e-4 destroys a pretrained model in a few steps.",
-    reports="A8",
-)
-
-
-def _steps_of_warmup(run: Run) -> tuple[float, int] | None:
-    args = run.arguments
-    steps = args.max_steps or -1
-    warmup = args.warmup_steps or 0
-    spent = warmup if warmup >= 1 else -(-steps * max(warmup, args.warmup_ratio or 0) // 1)
-    return (spent, steps) if steps > 0 and spent and spent >= steps / 2 else None
-
-
-fault(
-    "warmup-eats-the-run",
-    ERROR,
-    _steps_of_warmup,
-    "{:g} of {} steps are warmup, the first at lr 0",
-    "--warmup_ratio",
-    "--warmup_ratio 0",
-    symptoms=("a one-step run changes no parameter", "learning_rate is 0 in the log"),
-    cause="With any warmup the first optimizer step runs at lr 0; the logged rate is the next step's.",
-    reports=("A8", "B5"),
-)
+from swift_grpo_ext.models.families import FAMILIES
 
 
 def _rounded_away(run: Run) -> tuple[float] | None:
@@ -119,3 +47,131 @@ fault(
     "cures none of the crashes that it is advised for.",
     reports="A5",
 )
+fault(
+    "best-by-loss",
+    WARNING,
+    lambda run: run.evaluates and "loss" in (run.arguments.metric_for_best_model or ""),
+    "the best checkpoint is chosen by the loss",
+    "--metric_for_best_model",
+    "--metric_for_best_model eval_reward",
+    symptoms="best_model_checkpoint answers no better than the others",
+    cause="On-policy the loss of GRPO is 0 by construction, so its least value says nothing about answers.",
+    scope=grpo,
+)
+fault(
+    "reference-without-adapter",
+    WARNING,
+    lambda run: (
+        run.arguments.adapters
+        and not run.arguments.resume_from_checkpoint
+        and not run.arguments.ref_adapters
+        and run.arguments.beta
+        and not run.full
+        and run.arguments.adapters[0]
+    ),
+    "the reference lacks the adapter that training starts from",
+    "--adapters",
+    "--ref_adapters {}, or --beta 0",
+    symptoms="kl starts far above 0 when training goes on from an SFT adapter",
+    cause="With LoRA the reference is the model without adapters, so the KL term pulls the policy "
+    "back behind its SFT, unless --ref_adapters names the same adapter.",
+)
+fault(
+    "tensor-parallel-gradients",
+    ERROR,
+    lambda run: (
+        run.megatron
+        and (run.arguments.tensor_model_parallel_size or 1) > 1
+        and run.is_harmed("F27")
+        and (run.versions["ms-swift"], run.arguments.tensor_model_parallel_size)
+    ),
+    "ms-swift {} computes wrong gradients with tensor parallel {}",
+    "--tensor_model_parallel_size",
+    DEFECTS["F27"].fix,
+    symptoms="reward does not move with --tensor_model_parallel_size above 1, though log-probs are right",
+    cause="The sum over the vocabulary's shards is a plain all-reduce inside the loss: the log-probs are "
+    "right, and most of their gradient is lost.",
+    defect=DEFECTS["F27"],
+    scope=grpo_anywhere,
+)
+refused("real-cuts-groups", "F16", "shape '[-1, ...]' is invalid for input of size ...")
+refused("streamed-groups", "F18", "reward does not move with --streaming true")
+
+
+@rule(
+    "native-ovis2",
+    ERROR,
+    symptoms=(
+        "is not supported because no suitable `model_type` was found.",
+        "Unrecognized configuration class ... for this kind of AutoModel: AutoModelForCausalLM",
+    ),
+    cause=(
+        "Stock ms-swift knows the remote-code Ovis2 only; transformers' own class is registered "
+        "by our plugin."
+    ),
+    reports="C1",
+)
+def _native_ovis2(run: Run) -> Iterator[Problem]:
+    where = f"--model {run.arguments.model}"
+    try:
+        config = find_config(run.model) or {}
+    except SwiftGrpoExtError as error:
+        yield Problem(error.what, where, f"modelscope download {where}")
+        return
+    family = model.family(run)
+    is_here = (Path(run.model) / "config.json").is_file()
+    is_native = "auto_map" not in config if is_here else run.model.lower().endswith(("-hf", "_hf"))
+    only_ours = family is not None and family.host_model_type not in host_table.names("model_type")
+    if family and only_ours and is_native and "templates" not in run.parts:
+        what = f"stock ms-swift has no template for transformers' {family.architecture}"
+        yield Problem(what, where, OUR_PLUGIN)
+
+
+_OURS = {
+    "template": [family.host_template for family in FAMILIES.values()],
+    "model_type": [family.host_model_type for family in FAMILIES.values()],
+    "callbacks": ["ext_watch"],
+}
+# Arguments whose value ms-swift looks up in a table of its own, and what to do with a name that is not there.
+_REGISTERED = "register it in --external_plugins"
+_CONFIGURED = "leave it out: ms-swift finds it by the model's config.json"
+_LOOKED_UP = {
+    **dict.fromkeys(("callbacks", "multi_turn_scheduler", "optimizer", "reward_model_plugin"), _REGISTERED),
+    **dict.fromkeys(("template", "model_type"), _CONFIGURED),
+    **dict.fromkeys(("lr_scheduler_type", "eval_strategy", "report_to", "attn_impl"), "leave it out"),
+    "tuner_type": "--tuner_type lora",
+}
+# What is meant by a name that is none: of QLoRA, and of 3.x.
+_MEANT = {"qlora": "lora --quant_method bnb --quant_bits 4", "qwen2_5": "qwen2"}
+
+
+@rule(
+    "unknown-name",
+    ERROR,
+    symptoms=(
+        "ValueError: ... is not a valid SchedulerType, please select one of",
+        "AssertionError: assert args.multi_turn_scheduler in multi_turns",
+        "KeyError for the name of a template, a model_type, a callback or an optimizer",
+        "NotImplementedError, or KeyError, for a tuner_type",
+        "ValueError: rm_plugin ... is not implemented in swift.rewards",
+        "ValueError: ... is not a valid IntervalStrategy, please select one of",
+        "is not supported, only azure_ml, comet_ml, mlflow",
+        'ValueError: Specified `attn_implementation="..."` is not supported.',
+    ),
+    cause="The parser takes any word; ms-swift looks it up in its table only when it needs it.",
+)
+def _unknown(run: Run) -> Iterator[Problem]:
+    """One with a slash is the name of an attention kernel on a hub."""
+    for argument in filter(run.arguments.is_known, _LOOKED_UP):
+        no_plugin_adds = argument in ("lr_scheduler_type", "eval_strategy", "report_to")
+        value = run.arguments.get(argument)
+        names = {*host_table.names(argument), *_OURS.get(argument, ())}
+        for name in value if isinstance(value, list) else [value] if value else []:
+            if (
+                name not in names
+                and "/" not in str(name)
+                and (no_plugin_adds or not run.has_plugins_of_the_user)
+            ):
+                close = _MEANT.get(name) or sure(str(name), names)
+                fix = f"--{argument} {close}" if close else _LOOKED_UP[argument]
+                yield Problem(f"ms-swift does not know the {argument} {name}", f"--{argument}", fix)

@@ -21,6 +21,7 @@ _CURES = {
     "Please set --model": "--model Qwen/Qwen2.5-VL-7B-Instruct",
     "Please input the training dataset": "--dataset train.jsonl",
     "num_generations must be greater than 1": "--num_generations 8",
+    "evenly divisible by num_generations": "one of these values, or more --gradient_accumulation_steps",
     "must be divisible by num_generations": "a generation batch that is a multiple of --num_generations",
     "vllm_mode is required": "--vllm_mode colocate",
     "vllm_mode is not supported": "--use_vllm true, or leave --vllm_mode out",
@@ -34,6 +35,18 @@ _CURES = {
     "At most one of fp16 and bf16": "--bf16 true alone",
     "load_best_model_at_end": "--save_steps a multiple of --eval_steps, both by the same strategy",
 }
+OF_BATCHES = (
+    *(
+        "num_generations",
+        "per_device_train_batch_size",
+        "gradient_accumulation_steps",
+        "steps_per_generation",
+    ),
+    *("generation_batch_size", "per_device_eval_batch_size", "num_generations_eval", "eval_strategy"),
+    *("val_dataset", "split_dataset_ratio", "loss_type"),
+)
+"""What ms-swift's arithmetic of batches reads: where one is not known, it is not asked."""
+_MOST = 10**6  # completions or ranks that nobody means: ms-swift counts up to them
 
 host_rules: RuleTable[Pairs] = RuleTable()
 
@@ -45,6 +58,9 @@ host_rules: RuleTable[Pairs] = RuleTable()
         "ValueError: Please set --model <model_id_or_path>",
         "Please input the training dataset.",
         "num_generations must be greater than 1 for GRPO",
+        "generation_batch_size (...) must be evenly divisible by num_generations (...)",
+        "generation_batch_size (...) must be divisible by the global batch size (...)",
+        "The global eval batch size (...) must be evenly divisible by num_generations_eval (...)",
         "vllm_mode is required when use_vllm is true",
         "vllm_mode is not supported when use_vllm is false",
         "AssertionError: async generate require vllm_mode == server",
@@ -103,12 +119,8 @@ def findings_of(answers: Sequence[dict[str, Pairs]], others: Sequence[Finding]) 
     errors = [finding.where for finding in others if finding.severity is Severity.ERROR]
     options = {where[2:].partition(" ")[0] for where in errors if where.startswith("--")}
     pairs = [(text, name) for answer in answers for text, name in answer["refused"]]
-    return host_rules.judged(list(dict.fromkeys(pair for pair in pairs if not _is_about(*pair, options))))
-
-
-def _is_about(message: str, name: str, options: set[str]) -> bool:
-    """Whether a refusal is about one of these options."""
-    return name in options or not options.isdisjoint(re.findall(r"\w+", message))
+    fresh = (pair for pair in pairs if options.isdisjoint((pair[1], *re.findall(r"\w+", pair[0]))))
+    return host_rules.judged(list(dict.fromkeys(fresh)))
 
 
 def question(run: Run) -> dict[str, Any]:
@@ -117,17 +129,19 @@ def question(run: Run) -> dict[str, Any]:
     names = sorted({*host_table.defaults(arguments.kind), *arguments.given})
     unknown = [name for name in names if not arguments.is_known(name)]
     given = arguments.given.intersection(arguments.values) - {*unknown, "system"}  # it may be a file's name
-    return {
-        "kind": arguments.kind,
-        "values": {name: arguments.values[name] for name in sorted(given)},
-        "unknown": unknown,
-        "ranks": _ranks(run),
-    }
-
-
-def _ranks(run: Run) -> int:
-    """Training processes; 0 if their number is not known."""
+    values = {name: arguments.values[name] for name in sorted(given)}
     try:
-        return run.ranks
+        ranks = 0 if set(OF_BATCHES) & set(unknown) else run.ranks
+        is_meant = all(value < _MOST for value in (ranks, *values.values()) if isinstance(value, int))
+        # Our trainer answers held-out rows greedily, one completion each.
+        if (
+            "trainer" in run.parts
+            and arguments.num_generations_eval is None
+            and arguments.loss_type != "real"
+        ):
+            values["num_generations_eval"] = 1
+        if not run.megatron and not run.evaluates:  # as ms-swift sets it
+            values["eval_strategy"] = "no"
     except NotKnownError:
-        return 0
+        ranks, is_meant = 0, True
+    return {"kind": arguments.kind, "values": values, "unknown": unknown, "ranks": ranks * is_meant}

@@ -1,10 +1,11 @@
 """The one table of rules, the launches that a rule may hold for, and helpers."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from swift_grpo_ext.compat import refusals
 from swift_grpo_ext.defects import DEFECTS
+from swift_grpo_ext.doctor.check.facts import model
 from swift_grpo_ext.doctor.check.facts.run import Run
 from swift_grpo_ext.findings import Problem, RuleTable, Severity
 
@@ -27,16 +28,6 @@ def grpo(run: Run) -> bool:
 def grpo_anywhere(run: Run) -> bool:
     """GRPO of ``swift`` and of ``megatron``."""
     return run.grpo
-
-
-def deepspeed(run: Run) -> bool:
-    """Where a configuration of DeepSpeed is read."""
-    return not run.megatron and isinstance(run.deepspeed, dict)
-
-
-def where_no_row_is_seen(run: Run) -> bool:
-    """Training of ``swift`` whose images are guessed, for no row of it was sent through the template."""
-    return not run.megatron and not (run.grpo and run.data.samples and run.data.tokenizer)
 
 
 table: RuleTable[Run] = RuleTable(swift)
@@ -74,42 +65,30 @@ def fault(
     rule(id, severity, **more)(look)
 
 
-def in_file(run: Run, key: str) -> Any:
-    """The value at a dotted key of the DeepSpeed configuration; None where there is none."""
-    node: Any = run.deepspeed
-    for name in key.split("."):
-        node = node.get(name) if isinstance(node, dict) else None
-    return node
+def refused(id: str, defect: str, symptoms: tuple[str, ...] | str, cause: str = "", **named: str) -> None:
+    """A row of the table: what the trainer refuses by one of its own rules (`compat.refusals`).
 
-
-def is_harmed(run: Run, defect: str) -> bool:
-    """Whether the run's releases are known to have a defect that nothing fixes."""
-    return DEFECTS[defect].harms(run.versions) and not run.is_patched(DEFECTS[defect].patch)
-
-
-def refused(run: Run, rule: str, **instead: Any) -> Iterator[Problem]:
-    """What the trainer will refuse by one of its rules (`compat.refusals`), in the releases of this run.
-
-    ``instead``: values of arguments that the trainer gets otherwise than they are written.
+    ``named``: arguments that the trainer's configuration calls otherwise than the command line.
     """
-    values = {name: run.arguments.get(name) for name in run.arguments.values} | instead
-    device = "cpu" if run.offloads("offload_optimizer") else "none"
-    zero = {"stage": run.stage, "offload_optimizer": {"device": device}}
-    file = {"zero_optimization": zero} if isinstance(run.deepspeed, dict) else {}
-    patch = DEFECTS[rule].patch
-    healed = frozenset({patch} if patch and run.is_patched(patch) else ())
-    versions = {name: run.versions.get(name) for name in DEFECTS[rule].affected}
-    subject = refusals.Run(values, file, run.ranks, healed, versions)
-    return iter(next(known for known in refusals.RULES if known.id == rule).look(subject))
+    (of_trainer,) = (known for known in refusals.RULES if known.id == defect)
+
+    def look(run: Run) -> Iterator[Problem]:
+        arguments = run.arguments
+        values = {name: arguments.get(name) for name in arguments.values}
+        values |= {name: arguments.get(other) for name, other in named.items() if run.megatron}
+        losses = values.get("loss_type")
+        values["loss_type"] = losses[0] if isinstance(losses, list) else losses
+        values["bf16"] = arguments.torch_dtype in (None, "bfloat16")
+        device = "cpu" if model.offloads(run, "offload_optimizer") else "none"
+        zero = {"stage": model.stage(run), "offload_optimizer": {"device": device}}
+        file = {"zero_optimization": zero} if isinstance(model.deepspeed(run), dict) else {}
+        patch = DEFECTS[defect].patch
+        healed = frozenset({patch} if patch and run.is_patched(patch) else ())
+        yield from of_trainer.look(refusals.Run(values, file, run.ranks, healed, run.versions))
+
+    rule(id, Severity.ERROR, symptoms=symptoms, cause=cause, defect=DEFECTS[defect])(look)
 
 
-def lacks(run: Run) -> Mapping[Any, str]:
-    """What the model's family cannot do, each with its reason."""
-    return run.family.lacks if run.family else {}
-
-
-MOST = 10**6
-"""A number of completions, rows or processes that nobody means: nothing is counted up to it."""
 OUR_PLUGIN = '--external_plugins "$(swift-grpo-ext path)"'
 
 
@@ -121,13 +100,3 @@ def option(name: str, what: str, value: str | float) -> Problem:
 def variable(name: str, what: str, value: str | float) -> Problem:
     """A variable that is at fault, with the value to give it."""
     return Problem(what, name, f"export {name}={value}")
-
-
-def divisors(number: int, least: int = 1) -> list[int]:
-    """What divides a number; nothing of one that nobody means."""
-    return [divisor for divisor in range(least, number + 1) if number % divisor == 0] if number < MOST else []
-
-
-def nearest_of(valid: Iterable[int], wanted: int) -> int:
-    """The number that is closest to what was asked for, the larger of two."""
-    return min(valid, key=lambda number: (abs(number - wanted), -number), default=wanted)

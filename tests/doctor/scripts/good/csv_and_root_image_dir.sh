@@ -3,7 +3,7 @@ NPROC_PER_NODE=8 \
 MAX_PIXELS=1003520 \
 ROOT_IMAGE_DIR=../data/images \
 swift rlhf \
-    --rlhf_type grpo \
+    --rlhf_type grpo --system 'Write the answer between <answer> and </answer>.' \
     --model Qwen/Qwen2.5-VL-7B-Instruct \
     --dataset ../data/numbers.csv#1000 \
     --reward_funcs ext_numeric ext_format \

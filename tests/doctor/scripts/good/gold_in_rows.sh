@@ -2,7 +2,7 @@
 NPROC_PER_NODE=8 \
 MAX_PIXELS=1003520 \
 swift rlhf \
-    --rlhf_type grpo \
+    --rlhf_type grpo --system 'Write the answer between <answer> and </answer>.' \
     --model Qwen/Qwen2.5-VL-7B-Instruct \
     --dataset ../data/rows.jsonl \
     --reward_funcs ext_choice \
