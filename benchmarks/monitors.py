@@ -8,15 +8,13 @@ only make the steps longer). Every second step its monitors are off; a pair is a
 after it without, in turn the other way round. Measured is all from the begin of a step to the begin of the
 next: passes, backward, optimizer, judging, logging. ``cpu`` figures are the process's time on its cores,
 which a busy machine disturbs less than the wall clock. The difference of two long steps is mostly noise, so
-the monitors' own calls are timed as well (``own``). The check of the rollout engine is timed alone, and its
-share is that of one check every SWIFT_GRPO_EXT_AGREE_EVERY steps; rollouts, in which it only takes notes, are
-made up.
+the monitors' own calls are timed as well (``own``). The check of the
+rollout engine makes no pass of its own; rollouts are made up.
 """
 
 from __future__ import annotations
 
 import argparse
-import math
 import os
 import statistics
 import tempfile
@@ -27,17 +25,13 @@ from pathlib import Path
 from typing import Any
 
 import update_phase  # first: it puts the package on the path
-from bench_measure import machine, timed
+from bench_measure import machine
 from bench_operations import Case
 from bench_shapes import SHAPES
 from bench_trainers import OURS, build_trainer, made_up_rollouts
 from swift.callbacks import TrainerCallback
 
-from swift_grpo_ext.settings import current_settings
 from swift_grpo_ext.trainer import tracing
-from swift_grpo_ext.trainer.engine import agreement
-from swift_grpo_ext.trainer.samples import Claim
-from swift_grpo_ext.watch.guard import Guard
 
 WARM_UP = 2
 
@@ -125,41 +119,6 @@ def shares(times: list[tuple[bool, float, float]]) -> dict[str, dict[str, float]
     return found
 
 
-def check_share(trainer: Any, samples: list[Any], times: list[tuple[bool, float, float]]) -> float:
-    """Share of a step that the check of the engine takes, spread over the steps between two checks."""
-    check = trainer.engine_check
-    check.guard = Guard(clock=lambda: 0.0)  # a busy machine would turn the check off for its time
-
-    def look() -> None:
-        trainer.state.global_step, check._checked = check._every, -1
-        trainer.model.train()
-        assert check.compare(samples)
-
-    looks, on_cores = [], trainer.accelerator.device.type == "cpu"
-    for _ in range(3):
-        before = time.process_time()
-        seconds = timed(look, trainer.accelerator.device)[0]
-        looks.append(time.process_time() - before if on_cores else seconds)
-    step = statistics.median(cores if on_cores else wall for _, wall, cores in times)
-    return statistics.median(looks) / current_settings().agree_every / step
-
-
-def made_up_claims(trainer: Any) -> list[Any]:
-    """Let the engine claim something of each completion; the newest samples."""
-    newest: list[Any] = []
-    agreement.FULL_PRECISION = math.inf  # what is made up is far off: no cause is looked for
-
-    def note(samples: Any, outputs: Any) -> Any:
-        for sample, output in zip(samples, outputs, strict=True):
-            tokens = output.response.choices[0].token_ids
-            sample.claims = (Claim((), tokens, [-1.0] * len(tokens)),)
-        newest[:] = samples
-        return samples
-
-    trainer.engine_check.note = note
-    return newest
-
-
 def measure(asked: argparse.Namespace, folder: Path) -> dict[str, Any]:
     """All figures of one case."""
     case: Case = update_phase.case_of(asked)
@@ -173,7 +132,6 @@ def measure(asked: argparse.Namespace, folder: Path) -> dict[str, Any]:
     dataset = update_phase.build_dataset(case, folder / "data")
     trainer = build_trainer(OURS, model, dataset, folder / "run", case, **arguments)
     made_up_rollouts(trainer, case, 0)
-    newest = made_up_claims(trainer)
     turns = InTurn(trainer)
     own = OwnWork(trainer)
     trainer.add_callback(turns)
@@ -185,7 +143,6 @@ def measure(asked: argparse.Namespace, folder: Path) -> dict[str, Any]:
         "share": shares(times),
         "own_ms": 1000 * own.seconds / watched,
         "own_share": own.seconds / watched / seconds,
-        "check_share": check_share(trainer, newest, times),
         "step_seconds": seconds,
         "times": times,
         "size": asked.size,

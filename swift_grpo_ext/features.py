@@ -58,7 +58,7 @@ FEATURES: dict[str, Feature] = {
     "self_check": Feature("the first pass of each kind is compared with ms-swift's own", section="checks"),
     "no_lora_dropout": Feature("ms-swift's default dropout of LoRA is off", section="checks"),
     "engine_check": Feature(
-        "the engine's log-probs are held against the policy's", ("megatron",), section="watching"
+        "the engine's log-probs and prompts are held against the trainer's", section="watching"
     ),
     "held_out": Feature("rewards of held-out rows, and the best checkpoint", section="watching"),
     "trace_numerics": Feature(

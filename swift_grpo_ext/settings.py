@@ -83,12 +83,6 @@ class Settings(BaseSettings):
         description="Micro-batches of the same completions per step that hold as much of a group as fits. 0: "
         "what per_device_train_batch_size and gradient_accumulation_steps say.",
     )
-    agree_every: int = Field(
-        default=50,
-        ge=0,
-        description="Steps between two comparisons of rollout engine and trainer, log-probs and prompts; the "
-        "first three steps are compared in any case. 0: never.",
-    )
     console: Literal["line", "figures", "all"] = Field(
         default="line",
         description="What a step prints and logs. line: one line of at most 120 characters is printed, and "

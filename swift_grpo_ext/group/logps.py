@@ -13,7 +13,6 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
-from transformers.generation.logits_process import MinPLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
 
 from swift_grpo_ext.group.pack_memory import CHUNK_BYTES
 from swift_grpo_ext.swap import swapped
@@ -71,44 +70,6 @@ def scores_for_logits(
 
     with swapped(head, "forward", forward):
         yield
-
-
-@dataclass(frozen=True)
-class Sampling:
-    """How tokens are drawn from logits."""
-
-    temperature: float = 1.0  # divides the logits; above 0
-    top_k: int = 0  # only so many of the likeliest tokens; 0 or less: all
-    top_p: float = 1.0  # only the likeliest tokens that together reach this probability, 0 to 1
-    min_p: float = 0.0  # only tokens at least this likely, as a share of the likeliest one, 0 to 1
-    forbidden: tuple[int, ...] = ()  # ids that are never drawn
-
-
-def sampled_logps(
-    logits: Float[Tensor, "tokens vocab"], tokens: Int[Tensor, " tokens"], sampling: Sampling
-) -> Float[Tensor, " tokens"]:
-    """Log-probs, in fp32, of ``tokens`` drawn from ``logits``.
-
-    A token that the filters leave out keeps the value that it would have were it let through: rounding moves
-    tokens over a filter's edge, and minus infinity would say nothing about how far they are from it. The
-    order of the filters is that of transformers and vLLM: ``top_k``, then ``top_p`` of what is left.
-    """
-    logits = logits.float() / sampling.temperature
-    logps = logits.log_softmax(-1)
-    if sampling.forbidden:
-        rest = logits.index_fill(-1, torch.tensor(sampling.forbidden, device=logits.device), -torch.inf)
-        logps = (logits - rest.logsumexp(-1, keepdim=True)).where(rest.isfinite(), logps)
-    found = logps.gather(-1, tokens[:, None])[:, 0]
-    if sampling.top_k <= 0 and sampling.top_p >= 1 and sampling.min_p <= 0:
-        return found
-    likely = logps.index_fill(-1, logps.new_tensor(sampling.forbidden, dtype=torch.long), -torch.inf)
-    for filtered, wanted, value in (
-        (TopKLogitsWarper, sampling.top_k > 0, sampling.top_k),
-        (TopPLogitsWarper, sampling.top_p < 1, sampling.top_p),
-        (MinPLogitsWarper, sampling.min_p > 0, sampling.min_p),
-    ):
-        likely = filtered(value)(None, likely) if wanted else likely
-    return found - likely.logsumexp(-1)
 
 
 def per_token_kl(

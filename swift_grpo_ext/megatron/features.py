@@ -30,7 +30,9 @@ def decide(host: Host, settings: Settings) -> Features:
             "shared_prefix": lambda: of_pass or _prefix_reason(host),
             "vision_once": lambda: of_pass or _vision_reason(host),
             "skip_old_logps": lambda: next(iter(old_readers(host)), ""),
-            "engine_check": lambda: _engine_reason(settings),
+            "engine_check": lambda: first_of(
+                {"nothing watches; SWIFT_GRPO_EXT_DISABLE without callbacks": CALLBACK not in callbacks_map}
+            ),
             "held_out": lambda: _held_out_reason(host),
             "trace_numerics": lambda: "Megatron checks gradients by itself, and ends such a run",
         },
@@ -43,12 +45,6 @@ def decide(host: Host, settings: Settings) -> Features:
     for reasons in gather_object([dict(here.why_off)]):
         features = features.without(**reasons)
     return features
-
-
-def _engine_reason(settings: Settings) -> str:
-    if CALLBACK not in callbacks_map:
-        return "nothing watches; SWIFT_GRPO_EXT_DISABLE without callbacks"
-    return "" if settings.agree_every else "switched off; SWIFT_GRPO_EXT_AGREE_EVERY=50"
 
 
 def _held_out_reason(host: Host) -> str:

@@ -56,7 +56,7 @@ class WorkerTrainer(MegatronGRPOTrainer):
         """
         if phase == "old" and self._updates:
             self._updates = 0
-            self.watching.begin_generation_batch()
+            self.watching.engine_check.begin()
             self.passes.begin()
         with self.passes.preparing(inputs), self.passes.phase(phase):
             yield

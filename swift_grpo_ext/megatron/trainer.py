@@ -8,6 +8,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from swift.megatron.trainers import grpo_trainer
 from swift.megatron.trainers.grpo_trainer import MegatronGRPOTrainer as HostGRPOTrainer
 from torch import Tensor, nn
 
@@ -161,8 +162,9 @@ class MegatronGRPOTrainer(HostGRPOTrainer):
     # A generation batch: roll out, score, prepare, finish, log.
 
     def _generate_and_score_completions(self, inputs: list[Any]) -> list[Inputs]:
-        self.watching.begin_generation_batch()
-        with self.passes.generation_batch(), self.watching.phase("prepare"):  # less the phases inside it
+        self.watching.engine_check.begin()
+        reading = self.watching.engine_check.reading_prompts(grpo_trainer)
+        with self.passes.generation_batch(), reading, self.watching.phase("prepare"):  # less those inside it
             return super()._generate_and_score_completions(inputs)
 
     def resample_encode_failed_inputs(self, inputs: list[Any], *args: Any, **kwargs: Any) -> list[Any]:
@@ -185,7 +187,9 @@ class MegatronGRPOTrainer(HostGRPOTrainer):
         return self.held_out.greedy(self.rollout.seeded(super()._get_request_config()))
 
     def _postprocess_rollout_outputs(self, samples: Samples, outputs: Sequence[object]) -> Samples:
-        return self.rollout.trainable(list(super()._postprocess_rollout_outputs(samples, outputs)))
+        completed = self.rollout.trainable(list(super()._postprocess_rollout_outputs(samples, outputs)))
+        self.watching.engine_check.note(completed, outputs)
+        return completed
 
     def _score_completions(self, samples: Samples) -> Tensor:
         with self.watching.phase("reward"):

@@ -13,10 +13,10 @@ from swift.callbacks import callbacks_map
 from swift.rl_core.data import GRPOBatch
 from torch import Tensor
 
-from swift_grpo_ext.megatron.engine import EngineCheck
 from swift_grpo_ext.settings import current_settings
 from swift_grpo_ext.swap import swapped
 from swift_grpo_ext.trainer.distributed import agreed_max
+from swift_grpo_ext.trainer.engine_check import EngineCheck
 from swift_grpo_ext.trainer.monitors import CALLBACK, Monitors
 from swift_grpo_ext.trainer.samples import VisionSample
 from swift_grpo_ext.watch.metrics import FewFigures
@@ -33,7 +33,7 @@ class Watching(Monitors):
         kind = callbacks_map.get(CALLBACK)
         watched = _watched(host, self._figures)
         self.watch: Watch | None = kind(watched.args, watched) if kind else None
-        self._engine = EngineCheck(host, self.guard, current_settings().agree_every if kind else 0)
+        self.engine_check = EngineCheck(host, self.guard, "engine_check" in host.passes.enabled)
 
     def begin(self) -> None:
         """Model and optimizer are ready. Every rank comes here.
@@ -69,13 +69,8 @@ class Watching(Monitors):
         self.watch.phases.rest_in("between")
         norm = None if grad_norm is None else float(grad_norm)
         step = self._host.state.global_step
-        self.add_engine(self._engine.compare())
+        self.add_engine(self.engine_check.compare())
         return self.watch.end_step(step + 1, norm, not updated)
-
-    def begin_generation_batch(self) -> None:
-        """Completions are about to be sampled."""
-        if self._host.model.training:
-            self._engine.begin()
 
     def add_policy(self, grpo_batch: GRPOBatch, logps: Tensor, first_update: bool) -> None:
         """Count the tokens of the policy's pass, on one of the ranks that have its log-probs.
@@ -86,7 +81,7 @@ class Watching(Monitors):
             return
         self.add_pass(logps, grpo_batch, None)
         if first_update:
-            self._engine.add(grpo_batch, logps)
+            self.engine_check.add(grpo_batch, logps)
 
     def look_at_rewards(self, samples: Sequence[VisionSample], rewards: Tensor) -> None:
         """A generation batch, of which this rank has some, has its advantages. Every rank comes here."""

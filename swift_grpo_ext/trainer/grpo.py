@@ -1,5 +1,6 @@
 """The trainer that ms-swift builds for ``--rlhf_type grpo``: the script of a run, in the order of calls."""
 
+import sys
 from collections.abc import Iterator
 from contextlib import closing, suppress
 from functools import cached_property, partial
@@ -31,7 +32,7 @@ from swift_grpo_ext.rewards.registration import prepare
 from swift_grpo_ext.settings import current_settings
 from swift_grpo_ext.trainer.console import print_lines
 from swift_grpo_ext.trainer.distributed import ending_together
-from swift_grpo_ext.trainer.engine import EngineCheck
+from swift_grpo_ext.trainer.engine_check import EngineCheck
 from swift_grpo_ext.trainer.evaluation import TrainerHeldOut, fit_evaluation_batch
 from swift_grpo_ext.trainer.group_cut import cut_by_groups
 from swift_grpo_ext.trainer.host import Early
@@ -89,7 +90,7 @@ class GRPOTrainer(HostGRPOTrainer):
             require_enough(len(self.train_dataset), self.args.generation_batch_size // self.num_generations)
             bound_prepared_images(self)
             self.look_ahead = LookAhead(self)
-            self.engine_check = EngineCheck(self, current_settings().agree_every)
+            self.engine_check = EngineCheck(self, self.guard, self.monitors.checks_engine)
             self.rows.begin()
             self.monitors.begin()
             self.held_out.begin(self.scoring.logged_names)
@@ -188,8 +189,6 @@ class GRPOTrainer(HostGRPOTrainer):
             self.monitors.tracer.sampling(),
         ):
             completed: Samples = super()._generate_completions(samples)
-        with self.monitors.phase("check"):
-            self.monitors.add_engine(self.engine_check.compare(completed))
         return completed
 
     def _add_prompt_id_to_inputs(self, samples: Samples) -> Samples:
@@ -198,9 +197,6 @@ class GRPOTrainer(HostGRPOTrainer):
     def _move_model_to_vllm(self, *args: Any, **kwargs: Any) -> None:
         with self.monitors.phase("weight_sync"):
             super()._move_model_to_vllm(*args, **kwargs)
-
-    def _rollout(self, samples: list[VisionSample | RolloutInferRequest], *args: Any) -> list[RolloutOutput]:
-        return self.engine_check.turn(samples, partial(super()._rollout, samples, *args))
 
     def _get_request_config(self) -> RequestConfig:
         return self.held_out.greedy(self.rollout.seeded(super()._get_request_config()))
@@ -226,7 +222,8 @@ class GRPOTrainer(HostGRPOTrainer):
 
     def _postprocess_rollout_outputs(self, samples: Samples, outputs: list[RolloutOutput]) -> Samples:
         completed = self.rollout.trainable(list(super()._postprocess_rollout_outputs(samples, outputs)))
-        return self.engine_check.note(completed, outputs)
+        self.engine_check.note(completed, outputs)
+        return completed
 
     def _compute_rewards_per_func(self, samples: Samples) -> Rewards:
         with self.monitors.phase("reward"):
@@ -245,7 +242,8 @@ class GRPOTrainer(HostGRPOTrainer):
 
     def _prepare_batch_inputs(self, samples: Samples) -> Batches:
         self.passes.old.begin(samples)
-        with self.passes.batches.preparing(self, samples):
+        host = sys.modules[HostGRPOTrainer.__module__]
+        with self.passes.batches.preparing(self, samples), self.engine_check.reading_prompts(host):
             return list(super()._prepare_batch_inputs(samples))
 
     def _collate_teacher_opsd_batch(self, *args: Any, **kwargs: Any) -> tuple[Inputs, GRPOBatch]:
@@ -281,6 +279,8 @@ class GRPOTrainer(HostGRPOTrainer):
         with self.monitors.phase(phase), self.passes.in_packs(model, model_inputs, grpo_batch):
             logps, entropies = stock(model, model_inputs, grpo_batch, *args, **kwargs)
         self.logging.note_pass(logps)
+        if phase == "old" or (phase == "forward" and record.first_update):
+            self.engine_check.add(grpo_batch, logps, record.forwarded, record.samples)
         self.passes.old.note(record, grpo_batch, logps)
         self.monitors.add_pass(logps, grpo_batch, record.forwarded)
         self.monitors.tracer.look_at_pass(logps, grpo_batch, stock, model, model_inputs, record.samples)
@@ -332,6 +332,7 @@ class GRPOTrainer(HostGRPOTrainer):
     def _maybe_log_save_evaluate(
         self, tr_loss: LossValue, grad_norm: float | LossValue | None = None, *args: Any, **kwargs: Any
     ) -> None:
+        self.monitors.add_engine(self.engine_check.compare())
         self.monitors.end_step(grad_norm, self.passes.work.drain())
         with self.monitors.phase("log"):
             super()._maybe_log_save_evaluate(tr_loss, grad_norm, *args, **kwargs)

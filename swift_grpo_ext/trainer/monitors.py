@@ -50,6 +50,11 @@ class Monitors:
                 callbacks.append(self.watch)
         return callbacks
 
+    @property
+    def checks_engine(self) -> bool:
+        """The rollout engine is held against the trainer."""
+        return self.watch is not None and not disabled("trainer.engine_check")
+
     def begin(self) -> None:
         """The trainer is built."""
         if self.watch:
@@ -171,12 +176,7 @@ class Monitors:
     def add_engine(self, record: records.EngineRecord | None) -> None:
         """The engine was compared with the trainer; None if not at this step."""
         if self.watch and record:
-            self.watch.engine = replace(record, turns=())
-            step = self._host.state.global_step
-            self.watch.journal.note("engine-noise", step, record.note)
-            if record.worst and self._host.accelerator.is_main_process:
-                facts = {"id": "engine-worst", "text": record.worst, "turns": record.turns}
-                self.watch.journal.add("note", step=step, **facts)
+            self.watch.engine = record
 
     def look_at_rollout(self, samples: Sequence[VisionSample]) -> None:
         """A generation batch has its advantages."""

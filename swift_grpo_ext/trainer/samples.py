@@ -15,24 +15,6 @@ from transformers import PreTrainedTokenizerBase
 from swift_grpo_ext.ms_swift.shared import GRPOSample
 
 
-@dataclass(frozen=True)
-class Claim:
-    """What an engine said of one turn of a completion."""
-
-    prompt: Sequence[
-        int
-    ]  # token ids that it sampled after, earlier turns among them; empty if it does not tell
-    tokens: Sequence[int]  # ids that it sampled
-    logps: Sequence[float]  # their log-probs, in nats; the last ones may be missing
-    sizes: Sequence[Sequence[int]] | None = (
-        None  # (width, height) of each image seen; None if it does not tell
-    )
-    # Where the turn is checked: marks of the images in memory as it saw them, and what it was asked.
-    pictures: Sequence[int] = ()
-    messages: Sequence[Mapping[str, Any]] = ()
-    images: Sequence[Any] = ()
-
-
 @dataclass
 class VisionSample(GRPOSample):
     """ms-swift's sample of one completion."""
@@ -40,8 +22,8 @@ class VisionSample(GRPOSample):
     prompt_key: str = ""  # equal for samples of the same prompt, images included
     held_placeholder: bool = False  # the engine answered with image placeholders, which have been cut away
     kept: bool = True  # the completion takes part in the update
-    row_label: str = ""  # what messages of the engine check call its row
-    claims: tuple[Claim, ...] = ()  # what the engine said of each turn; empty where nobody asks
+    # Token ids that the engine sampled its last turn after; empty where nobody compares them.
+    engine_prompt: Sequence[int] = ()
     # By reward, as logged: what was read of the completion, and why it did not score more.
     read: dict[str, str] = field(default_factory=dict)
     reason: dict[str, str] = field(default_factory=dict)

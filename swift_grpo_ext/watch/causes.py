@@ -120,7 +120,7 @@ def _has_fault(rule: str) -> Holds:
     return lambda step: step.engine.rule == rule
 
 
-for _fault in (records.PROMPT, records.WEIGHTS, records.POSITIONS, records.PIXELS, records.SAMPLING):
+for _fault in (records.PROMPT, records.WEIGHTS):
     _cause(_fault, _has_fault(_fault), after=0, dead=True)(_apart)
 _cause(records.NUMERICS, _has_fault(records.NUMERICS), after=0)(_apart)
 

@@ -23,7 +23,6 @@ PHASES = {
     ),
     "reference": ("reference log-probs", "--beta 0"),
     "logps": ("other log-probs", ""),
-    "check": ("engine check", ""),
     "forward": ("policy forward", ""),
     "backward": ("backward", ""),
     "optimizer": ("optimizer", ""),

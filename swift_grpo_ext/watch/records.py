@@ -1,16 +1,12 @@
 """What is known of a run, of an optimizer step, and of the completions that it was taken on."""
 
 import math
-import zlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 MOST = 0.9  # share of completions or groups from which a fault counts as that of the run
 _NOISE = 1e-3  # advantages below this are none where ms-swift itself finds the rewards of every group equal
-_LEAST = 64  # characters below which a text is too short to be told from noise by how well it packs
-_PACKED = 0.12  # prose packs to a third of its size, a loop to a few percent
-_UNKNOWN = 0.05
 
 
 @dataclass(frozen=True)
@@ -50,9 +46,6 @@ class RolloutFacts:
 # What may be wrong between rollout engine and trainer: rules of the monitors.
 PROMPT = "engine-prompt"
 WEIGHTS = "engine-weights"
-POSITIONS = "engine-positions"
-PIXELS = "engine-pixels"
-SAMPLING = "engine-sampling"
 NUMERICS = "engine-numerics"
 
 
@@ -65,9 +58,6 @@ class EngineRecord:
     largest: float | None = None
     rule: str = ""  # id of the fault, if there is one
     text: str = ""  # the fault with its cause
-    note: str = ""  # what is worth knowing and may be meant so
-    worst: str = ""  # the turns that differ most, in words
-    turns: tuple[Mapping[str, object], ...] = ()  # that were compared, for the report
 
 
 @dataclass(frozen=True)
@@ -154,13 +144,3 @@ def advantaged_share(advantages: Sequence[float], figures: Mapping[str, float]) 
         return None
     least = _NOISE if figures.get("frac_reward_zero_std") == 1 else 0.0
     return sum(not abs(value) <= least for value in advantages) / len(advantages)
-
-
-def is_garbage(text: str, cut_off: bool) -> bool:
-    """True for a loop that ran into the length limit, or a text with many undecodable characters."""
-    if not text:
-        return cut_off
-    if text.count("\N{REPLACEMENT CHARACTER}") > _UNKNOWN * len(text):
-        return True
-    data = text.encode("utf-8", "replace")
-    return cut_off and len(text) >= _LEAST and len(zlib.compress(data)) < _PACKED * len(data)

@@ -44,7 +44,6 @@ def can_be(values):
 def configuration(row):
     """What the two runs of a row are told."""
     size, _, accumulation = row["cut"].partition(" x ")
-    watching = {"SWIFT_GRPO_EXT_AGREE_EVERY": "1"}
     options = {
         **cut(int(size), int(accumulation)),
         **LOSSES[row["loss"]],
@@ -52,7 +51,7 @@ def configuration(row):
         "beta": row["beta"],
         "log_completions": row["watching"],
     }
-    variables = {**USERS_CUT, **(watching if row["watching"] else {"SWIFT_GRPO_EXT_DISABLE": OFF})}
+    variables = {**USERS_CUT, **({} if row["watching"] else {"SWIFT_GRPO_EXT_DISABLE": OFF})}
     return Configuration(options, row["family"], row["images"], variables=variables)
 
 

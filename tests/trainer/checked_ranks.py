@@ -5,13 +5,13 @@ import os
 from dataclasses import asdict
 from pathlib import Path
 
-from swift_grpo_ext.trainer.engine import EngineCheck
+from swift_grpo_ext.trainer.engine_check import EngineCheck
 
 look = EngineCheck.compare
 
 
-def recorded(self, samples):
-    found = look(self, samples)
+def recorded(self):
+    found = look(self)
     if found is not None:
         with open(Path(os.environ["RECORD"]) / f"checked_{os.environ['RANK']}.jsonl", "a") as file:
             file.write(json.dumps(asdict(found)) + "\n")

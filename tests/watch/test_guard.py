@@ -1,25 +1,15 @@
 """What only watches may neither end a run nor slow it: each guarded part fails and hangs in real runs."""
 
-import json
-import math
 import threading
 import time
 from contextlib import contextmanager
 
 import pytest
-from PIL import Image
-from sweep.runner import record
-from sweep.table import Configuration
 
-from swift_grpo_ext import testing
 from swift_grpo_ext.testing import newest_version
-from swift_grpo_ext.testing.families import TINY
 from swift_grpo_ext.trainer import grpo
-from swift_grpo_ext.trainer.engine import agreement, check
-from swift_grpo_ext.trainer.samples import Claim
 from swift_grpo_ext.watch.guard import PARTS, SECONDS, Guard
 from swift_grpo_ext.watch.stall import Watchdog
-from tests.conftest import built_once
 from tests.trainer.runs import figures, told
 
 # Names that are handed to the guard itself, without a decorator.
@@ -28,7 +18,6 @@ NAMED = {
     "set-up of the monitors",
     "held-out rewards",
     "clock of encoding",
-    check.PART,
     "compat.json",
     "gains.json",
 }
@@ -190,32 +179,3 @@ def test_what_a_context_surrounds_keeps_its_error_and_the_context_is_left():
         pass
     assert seen == ["left", "left"]
     assert not guard.is_on("other")
-
-
-@pytest.mark.parametrize("name", ["mistral3", "llava_onevision"])
-def test_prompts_whose_pixels_do_not_stack_are_scored_one_by_one(name, shared_folder, tmp_path, monkeypatch):
-    """Completions of the engine check are of two prompts."""
-    model = built_once(shared_folder / f"tiny_{name}", lambda folder: testing.tiny_checkpoint(name, folder))
-    rows = []
-    for number, size in enumerate([(56, 56), (84, 56), (56, 112), (28, 84)]):
-        Image.new("RGB", size, (40 * number, 90, 200)).save(tmp_path / f"{number}.png")
-        messages = [{"role": "user", "content": f"<image>What is it, for number {number}?"}]
-        rows.append({"messages": messages, "images": [str(tmp_path / f"{number}.png")]})
-    data = tmp_path / "rows.jsonl"
-    data.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    checks = []
-
-    def claim(check, samples, outputs):
-        checks.append(check)
-        for sample, output in zip(samples, outputs, strict=True):
-            tokens = output.response.choices[0].token_ids
-            sample.claims = (Claim((), tokens, [-1.0] * len(tokens)),)
-        return samples
-
-    monkeypatch.setattr(check.EngineCheck, "note", claim)
-    monkeypatch.setattr(agreement, "FULL_PRECISION", math.inf)  # nobody looks for a cause of what is made up
-    options = {"beta": 0, "per_device_train_batch_size": 1, "gradient_accumulation_steps": 8, "max_steps": 3}
-    with told() as messages:
-        record("Ours", Configuration({**options, **TINY[name].host}), model, data, tmp_path)
-    assert not [text for text in messages if "turned off" in text]
-    assert len(checks[0].history) >= 2

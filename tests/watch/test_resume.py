@@ -4,7 +4,6 @@ import pytest
 
 from swift_grpo_ext import testing
 from swift_grpo_ext.plugin_files import plugin_file
-from swift_grpo_ext.trainer.engine import check
 
 FIGURES = ("reward", "grad_norm", "loss", "watch/entropy", "learning_rate")
 
@@ -56,8 +55,10 @@ def whole(tiny_qwen, digits, tmp_path):
 
 
 def test_a_resumed_run_goes_on(whole, tiny_qwen, digits, tmp_path, monkeypatch):
-    judge, judged = check.judge, []
-    monkeypatch.setattr(check, "judge", lambda now, *rest: judged.append(now.step) or judge(now, *rest))
+    judge, judged = engine_check.judge, []
+    monkeypatch.setattr(
+        engine_check, "judge", lambda checks, *rest: judged.append(checks[0].step) or judge(checks, *rest)
+    )
     checkpoint = testing.newest_version(whole) / "checkpoint-2"
     testing.run_in_process(
         "rlhf", arguments(tiny_qwen, digits, tmp_path / "resumed", resume_from_checkpoint=checkpoint)

@@ -1,0 +1,186 @@
+"""Does the rollout engine sample from the policy that is trained? Held against passes that are made anyway.
+
+Until the first update over a generation batch the policy has the weights that its completions were sampled
+by, and its pass computes the log-prob of every sampled token. The token ids of a prompt are held against
+those of its row when the row is encoded. Both trainers use it.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from types import ModuleType
+from typing import Any
+
+import torch
+from accelerate.utils import gather_object
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+from swift_grpo_ext.models.families import family_of
+from swift_grpo_ext.models.template import images_in
+from swift_grpo_ext.ms_swift.shared import GRPOBatch, RolloutOutput
+from swift_grpo_ext.swap import swapped
+from swift_grpo_ext.trainer.engine_verdict import (
+    EARLY,
+    FULL_PRECISION,
+    HALF_PRECISION,
+    Agreement,
+    Distance,
+    judge,
+    prompt_difference,
+)
+from swift_grpo_ext.trainer.host import once_of_run
+from swift_grpo_ext.trainer.samples import PerToken, VisionSample
+from swift_grpo_ext.watch.guard import Guard, watches
+from swift_grpo_ext.watch.records import EngineRecord, row_name
+
+PART = "engine check"
+FIRST = 3  # rollouts that are checked, each: a lost weight sync shows at the second
+EVERY = 50  # steps between two checks after them
+_GAP = 0.1  # nats from which on two log-probs of a token differ clearly
+_LARGEST = 20.0  # nats: exp of more says no more
+
+Encoded = dict[str, Any]
+
+
+class EngineCheck:
+    """Checks the first generation batches of a start, and then one every `EVERY` steps.
+
+    ``host`` is the trainer of either engine.
+    """
+
+    def __init__(self, host: Any, guard: Guard, is_on: bool) -> None:
+        self._host = host
+        self.guard = guard
+        self._is_on = is_on
+        self._checks = 0
+        self._step = -1  # of the newest check
+        self._is_due = False
+        self._here = Agreement()  # what this rank has compared in the check at hand
+        self._history: list[Agreement] = []
+        self._say = once_of_run(host, "engine check: ")
+        family = family_of(host.template.config)
+        self._placeholders = family.placeholder_token_ids if family else ()
+
+    def begin(self) -> None:
+        """Say that completions are about to be sampled.
+
+        Whether they are checked follows from configuration and step, so it is the same on every rank.
+        """
+        step = self._host.state.global_step
+        if not self._is_on or not self._host.model.training or step == self._step:
+            return
+        self._is_due = self._checks < FIRST or step - self._step >= EVERY
+        if self._is_due:
+            self._checks += 1
+            self._step = step
+            self._here = Agreement(step=step)
+
+    @watches(PART)
+    def note(self, samples: Sequence[VisionSample], outputs: Sequence[RolloutOutput]) -> None:
+        """Keep with each completion the token ids of the last prompt that it was sampled after."""
+        for sample, output in zip(samples, outputs, strict=True) if self._is_due else ():
+            # Later turns saw what has been cut away.
+            if not sample.held_placeholder:
+                sample.engine_prompt = output.response.prompt_token_ids or ()
+
+    @contextmanager
+    def reading_prompts(self, module: ModuleType) -> Iterator[None]:
+        """While this is open, rows that a module of ms-swift encodes are held against the prompts."""
+        encode: Callable[..., Encoded] = module.encode_sample  # type: ignore[attr-defined]
+
+        def encode_sample(sample: VisionSample, *args: Any, **kwargs: Any) -> Encoded:
+            encoded = encode(sample, *args, **kwargs)
+            self._compare_prompt(sample, encoded)
+            return encoded
+
+        with swapped(module, "encode_sample", encode_sample):
+            yield
+
+    @watches(PART)
+    def _compare_prompt(self, sample: VisionSample, encoded: Encoded) -> None:
+        prompt, sample.engine_prompt = sample.engine_prompt, ()
+        if not (prompt and self._is_due):
+            return
+        images = len(sample.images or images_in(sample.messages))
+        decode = self._host.template.tokenizer.decode
+        words = prompt_difference(prompt, encoded["input_ids"], self._placeholders, images, decode)
+        self._here += Agreement(prompts=1, prompt=words and f"{words} ({row_name(sample)})")
+
+    @watches(PART, reads_device=True)
+    def add(
+        self,
+        grpo_batch: GRPOBatch,
+        logps: PerToken,
+        forwarded: Bool[Tensor, "batch keep"] | None = None,
+        samples: Sequence[VisionSample] = (),
+    ) -> None:
+        """Take in a micro-batch whose weights are those that sampled it.
+
+        Args:
+            grpo_batch: The micro-batch, with the engine's log-probs if it returned any.
+            logps: Log-probs by the policy, in nats.
+            forwarded: Tokens that the policy's pass went over; None: all.
+            samples: Of its rows, if they are known.
+        """
+        engine = grpo_batch.rollout_per_token_logps
+        if not self._is_due or engine is None or engine.shape != logps.shape or self._why_not():
+            return
+        mask = grpo_batch.completion_mask.bool()
+        turn, number = _turns(mask)
+        mask = mask if forwarded is None else mask & forwarded
+        difference = (engine.to(logps.device) - logps.detach()).float()
+        args = self._host.args
+        if (args.top_p or 1) < 1 or (args.top_k or 0) > 0 or getattr(args, "min_p", 0):
+            # The engine's log-probs are of what filters have left, so they may be larger and not smaller.
+            difference = difference.clamp(max=0)
+        gaps = difference.abs().nan_to_num(_LARGEST).clamp(max=_LARGEST)
+        first_gap = ""
+        for row, place in (mask & (gaps > _GAP)).nonzero()[:1].tolist():
+            name = row_name(samples[row]) if samples else f"completion {row} of a micro-batch"
+            at = f"token {number[row, place]} of turn {turn[row, place]}"
+            first_gap = f"engine and trainer first differ at {at} of {name}"
+        is_early = number < EARLY
+        self._here += Agreement(
+            Distance.of(gaps[mask & is_early]), Distance.of(gaps[mask & ~is_early]), first_gap=first_gap
+        )
+
+    def compare(self) -> EngineRecord | None:
+        """Judge the check of an update; None if none was due, or possible. Every rank comes here."""
+        if not self._is_due:
+            return None
+        self._is_due = False
+        of_ranks: list[Agreement] = gather_object([self._here])
+        return self.guard.run(PART, lambda: self._judged(of_ranks))
+
+    def _judged(self, of_ranks: Sequence[Agreement]) -> EngineRecord | None:
+        args = self._host.args
+        name = f"vLLM {args.vllm_mode}" if args.use_vllm else "transformers' generate"
+        half = args.bf16 or args.fp16 or next(self._host.model.parameters()).dtype.itemsize == 2
+        lags = bool(self._history and getattr(args, "async_generate", False))
+        limit = HALF_PRECISION if half else FULL_PRECISION
+        record = judge(of_ranks, self._history, name, limit, lags)
+        now = sum(of_ranks, Agreement())
+        self._history.append(now)
+        if not now.prompts:
+            self._say("prompts not compared: no token ids of the engine")
+        if not now.all.tokens:
+            self._say(f"log-probs not compared: {self._why_not() or 'the engine returns none'}")
+        return record if record.rule or now.all.tokens else None
+
+    def _why_not(self) -> str:
+        """Say why log-probs of an engine are not of the policy's distribution; empty if they are."""
+        args = self._host.args
+        if args.repetition_penalty not in (None, 1.0):
+            return "a repetition penalty changes what tokens are drawn from"
+        return "" if args.temperature else "--temperature 0 draws nothing"
+
+
+def _turns(
+    mask: Bool[Tensor, "batch keep"],
+) -> tuple[Int[Tensor, "batch keep"], Int[Tensor, "batch keep"]]:
+    """For each sampled token its turn, from 1, and its number in it, from 0: turns are runs of the mask."""
+    places = torch.arange(mask.shape[1], device=mask.device).expand_as(mask)
+    before = torch.nn.functional.pad(mask[:, :-1], (1, 0))
+    starts = mask & ~before
+    begin = torch.where(starts, places, 0).cummax(1).values
+    return starts.cumsum(1), places - begin
