@@ -3,7 +3,6 @@
 from typing import Any
 
 from accelerate.utils import gather_object
-from swift.callbacks import callbacks_map
 
 from swift_grpo_ext.features import Features, decided, switched_off
 from swift_grpo_ext.megatron.arguments import first_of, why_no_passes, why_no_sharing
@@ -12,7 +11,7 @@ from swift_grpo_ext.megatron.layers import why_no_packs
 from swift_grpo_ext.megatron.vision import why_not_once
 from swift_grpo_ext.models.families import family_of, why_unknown
 from swift_grpo_ext.settings import Settings
-from swift_grpo_ext.trainer.monitors import CALLBACK
+from swift_grpo_ext.trainer.monitors import why_unwatched
 from swift_grpo_ext.trainer.noise import noise_in
 
 _NO_SINKHORN = "--moe_router_load_balancing_type none"
@@ -30,9 +29,7 @@ def decide(host: Host, settings: Settings) -> Features:
             "shared_prefix": lambda: of_pass or _prefix_reason(host),
             "vision_once": lambda: of_pass or _vision_reason(host),
             "skip_old_logps": lambda: next(iter(old_readers(host)), ""),
-            "engine_check": lambda: first_of(
-                {"nothing watches; SWIFT_GRPO_EXT_DISABLE without callbacks": CALLBACK not in callbacks_map}
-            ),
+            "engine_check": why_unwatched,
             "held_out": lambda: _held_out_reason(host),
             "trace_numerics": lambda: "Megatron checks gradients by itself, and ends such a run",
         },

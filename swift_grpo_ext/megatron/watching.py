@@ -33,7 +33,7 @@ class Watching(Monitors):
         kind = callbacks_map.get(CALLBACK)
         watched = _watched(host, self._figures)
         self.watch: Watch | None = kind(watched.args, watched) if kind else None
-        self.engine_check = EngineCheck(host, self.guard, "engine_check" in host.passes.enabled)
+        self.engine_check = EngineCheck(host, self.guard, "engine_check" in host.passes.features)
 
     def begin(self) -> None:
         """Model and optimizer are ready. Every rank comes here.

@@ -23,6 +23,7 @@ from swift_grpo_ext.settings import Settings
 from swift_grpo_ext.trainer.distributed import agreed_max, gathers_parameters
 from swift_grpo_ext.trainer.host import Early, Host, base_model
 from swift_grpo_ext.trainer.look_ahead import why_not_ahead
+from swift_grpo_ext.trainer.monitors import why_unwatched
 from swift_grpo_ext.trainer.noise import noise_in, noise_in_config, noise_of_run
 from swift_grpo_ext.trainer.old_pass import old_reason, teachers
 
@@ -51,6 +52,7 @@ def decide(host: Host, settings: Settings) -> Features:
         "shared_prefill": lambda: _prefill_reason(host, base, family),
         "reduced_recompute": lambda: _GATHERED if gathers_parameters(host) else "",
         "skip_zero_advantage": lambda: _reader_reason(host, base, family),
+        "engine_check": why_unwatched,
         "held_out": lambda: host.held_out.why_off,
     }
     idle = {"held_out": lambda: host.held_out.why_idle}

@@ -28,6 +28,11 @@ from swift_grpo_ext.watch.watch import Watch
 CALLBACK = "ext_watch"
 
 
+def why_unwatched() -> str:
+    """Why nothing watches a run, in a clause; empty if the monitors do."""
+    return "" if CALLBACK in callbacks_map else "nothing watches; SWIFT_GRPO_EXT_DISABLE without callbacks"
+
+
 class Monitors:
     """Feeds the monitors of one rank. Without the part ``callbacks`` it does nothing."""
 
@@ -49,11 +54,6 @@ class Monitors:
             if self.watch and self.watch not in callbacks:
                 callbacks.append(self.watch)
         return callbacks
-
-    @property
-    def checks_engine(self) -> bool:
-        """The rollout engine is held against the trainer."""
-        return self.watch is not None and not disabled("trainer.engine_check")
 
     def begin(self) -> None:
         """The trainer is built."""

@@ -4,6 +4,7 @@ import pytest
 
 from swift_grpo_ext import testing
 from swift_grpo_ext.plugin_files import plugin_file
+from swift_grpo_ext.trainer import engine_check
 
 FIGURES = ("reward", "grad_norm", "loss", "watch/entropy", "learning_rate")
 
