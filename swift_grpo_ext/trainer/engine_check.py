@@ -29,9 +29,10 @@ from swift_grpo_ext.trainer.engine_verdict import (
     prompt_difference,
 )
 from swift_grpo_ext.trainer.host import once_of_run
+from swift_grpo_ext.trainer.row_names import row_name
 from swift_grpo_ext.trainer.samples import PerToken, VisionSample
 from swift_grpo_ext.watch.guard import Guard, watches
-from swift_grpo_ext.watch.records import EngineRecord, row_name
+from swift_grpo_ext.watch.records import EngineRecord
 
 PART = "engine check"
 FIRST = 3  # rollouts that are checked, each: a lost weight sync shows at the second
