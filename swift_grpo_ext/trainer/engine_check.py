@@ -87,7 +87,7 @@ class EngineCheck:
     @contextmanager
     def reading_prompts(self, module: ModuleType) -> Iterator[None]:
         """While this is open, rows that a module of ms-swift encodes are held against the prompts."""
-        encode: Callable[..., Encoded] = module.encode_sample  # type: ignore[attr-defined]
+        encode: Callable[..., Encoded] = vars(module)["encode_sample"]
 
         def encode_sample(sample: VisionSample, *args: Any, **kwargs: Any) -> Encoded:
             encoded = encode(sample, *args, **kwargs)
