@@ -63,8 +63,10 @@ def shared_prefill(
             output = forward(**found.inputs)
         if len(output.logits) < len(found.row_of):
             row_of = torch.tensor(found.row_of, device=output.logits.device)
-            spread(output.past_key_values, row_of)
-            output.logits = output.logits[row_of]
+            # In the mode in which the forward made them: later steps update recurrent states in place.
+            with torch.inference_mode(output.logits.is_inference()), torch.no_grad():
+                spread(output.past_key_values, row_of)
+                output.logits = output.logits[row_of]
         return output
 
     with encoding_inside(model, prefill_once):

@@ -35,6 +35,14 @@ def is_alone() -> bool:
     return not dist.is_available() or not dist.is_initialized() or dist.get_world_size() == 1
 
 
+def waits_for_gradients() -> bool:
+    """True where a wrapper may wait for the gradient of every parameter that trains.
+
+    A launcher's single rank has one, too: ``NPROC_PER_NODE=1`` makes a process group, and so DDP.
+    """
+    return dist.is_available() and dist.is_initialized()
+
+
 def agreed_max(value: int, device: torch.device) -> int:
     """The largest value of all ranks; a collective, so every rank must come here."""
     if is_alone():

@@ -9,7 +9,7 @@ from torch import nn
 from swift_grpo_ext.group.cut import SWITCH
 from swift_grpo_ext.ms_swift.shared import get_logger
 from swift_grpo_ext.swap import swapped
-from swift_grpo_ext.trainer.distributed import agreed_max, is_alone
+from swift_grpo_ext.trainer.distributed import agreed_max, is_alone, waits_for_gradients
 from swift_grpo_ext.trainer.host import Host
 from swift_grpo_ext.trainer.samples import Batch, LossValue, Row
 
@@ -110,6 +110,8 @@ class Halves:
             with swapped(host, "_prepare_inputs", prepared), swapped(host, "compute_loss", noted):
                 return step(), None
         except torch.OutOfMemoryError as error:
-            if not is_alone() and (not computed or getattr(model, "require_backward_grad_sync", True)):
+            reduces = waits_for_gradients() and getattr(model, "require_backward_grad_sync", True)
+            # Before the loss other ranks wait in the forward, after it in the reduction of gradients.
+            if reduces if computed else not is_alone():
                 self.give_up(error)
             return None, error.with_traceback(None)  # its frames hold the graph

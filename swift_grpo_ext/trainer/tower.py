@@ -12,7 +12,7 @@ from swift_grpo_ext.group.tower_calls import TowerCalls
 from swift_grpo_ext.group.vision import Images, assign_media, outside_of_language
 from swift_grpo_ext.models.families import VisionFamily
 from swift_grpo_ext.ms_swift.shared import get_logger
-from swift_grpo_ext.trainer.distributed import agreed_max, gathers_parameters, is_alone
+from swift_grpo_ext.trainer.distributed import agreed_max, gathers_parameters, waits_for_gradients
 from swift_grpo_ext.trainer.host import Host, base_model
 
 _SIDE = 32  # pixels
@@ -35,7 +35,7 @@ class RunTower:
                 f"swift-grpo-ext: {reason}. As it is, a run whose rows have different numbers of images ends "
                 "or hangs in its first steps"
             )
-        self.calls = TowerCalls(family, self.blank, agree, self._trains and not is_alone())
+        self.calls = TowerCalls(family, self.blank, agree, self._trains and waits_for_gradients())
 
     def agree(self, calls: int) -> int:
         """Calls of the tower, which all ranks have to make where its parameters are gathered for them."""

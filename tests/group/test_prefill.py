@@ -1,3 +1,4 @@
+import functools
 from contextlib import nullcontext
 
 import pytest
@@ -159,3 +160,23 @@ def test_speeds_of_no_video_are_left_alone(speeds):
     assert found.row_of == [0, 0, 1]
     assert found.inputs["input_ids"].tolist() == [[5, 6, 7], [5, 6, 8]]
     assert found.inputs["second_per_grid_ts"] is speeds
+
+
+@pytest.mark.parametrize("name", ["qwen3_5", "qwen3_next"])
+def test_recurrent_states_can_be_updated_where_a_forward_leaves_inference_mode(name):
+    """As under ZeRO-3 without gathering: ``generate`` is in inference mode, each forward is not."""
+    model = build(name).eval()
+    ids = torch.tensor([[5, 6, 7, 8]] * 3)
+    inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+    expected = greedy(model, inputs)
+    forward = model.forward
+
+    @functools.wraps(forward)
+    def outside(*args, **kwargs):
+        with torch.inference_mode(False), torch.no_grad():
+            return forward(*args, **kwargs)
+
+    model.forward = outside
+    with torch.inference_mode(), shared_prefill(model, ()):
+        found = greedy(model, inputs)
+    assert torch.equal(found, expected)
