@@ -163,7 +163,13 @@ def test_the_trainer_has_what_our_protocol_names():
     sources += Path(find_spec("swift.rlhf_trainers.utils").origin).read_text()
     assert not {name for name in methods if not hasattr(trainer, name)}
     known = {name for name in attributes if re.search(rf"(self|trainer)\.{name}\b[^=\n]*=", sources)}
-    of_ours = {"guard", "passes", "rollout"}  # what our own trainer brings, on whatever host
+    of_ours = {
+        "guard",
+        "held_out",
+        "passes",
+        "rollout",
+        "scoring",
+    }  # what our own trainer brings, on whatever host
     assert not {name for name in attributes - known - of_ours if not hasattr(trainer, name)}
 
 

@@ -44,7 +44,7 @@ from swift_grpo_ext.trainer.loss_fixes import chunks_add_up, loss_fixes, over_ou
 from swift_grpo_ext.trainer.monitors import Monitors, why_unwatched
 from swift_grpo_ext.trainer.noise import turn_off_unasked_dropout
 from swift_grpo_ext.trainer.passes import Passes
-from swift_grpo_ext.trainer.resuming import load_translated
+from swift_grpo_ext.trainer.resuming import load_translated, over_epochs
 from swift_grpo_ext.trainer.rollout import Rollout, resampled
 from swift_grpo_ext.trainer.rows import Rows, require_enough
 from swift_grpo_ext.trainer.samples import (
@@ -145,6 +145,9 @@ class GRPOTrainer(HostGRPOTrainer):
                 self.held_out.end()
         self.monitors.leave()
         return result
+
+    def _get_train_sampler(self, train_dataset: Any = None) -> Sampler[int] | None:
+        return over_epochs(super()._get_train_sampler(train_dataset), self)
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: nn.Module | None = None) -> None:
         if not load_translated(self, resume_from_checkpoint, model):

@@ -20,7 +20,5 @@ def test_a_trained_tower_takes_rows_without_an_image(tiny_qwen, digits, tmp_path
         max_steps=6,
         gradient_checkpointing=True,
     )
-    result = testing.run_swift(
-        "rlhf", words, {"NPROC_PER_NODE": "1", "MASTER_PORT": str(29617)}
-    )
+    result = testing.run_swift("rlhf", words, {"NPROC_PER_NODE": "1", "MASTER_PORT": str(29617)})
     assert "6/6" in result.tail

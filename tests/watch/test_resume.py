@@ -1,5 +1,7 @@
 """A run that goes on from a checkpoint sees the data that it would have seen."""
 
+import dataclasses
+
 import pytest
 
 from swift_grpo_ext import testing
@@ -82,3 +84,25 @@ def test_a_run_killed_in_the_middle_of_a_step_goes_on(whole, tiny_qwen, digits, 
         "rlhf", arguments(tiny_qwen, digits, tmp_path / "resumed", resume_from_checkpoint=checkpoint)
     )
     check_goes_on(whole, tmp_path / "resumed")
+
+
+@pytest.mark.parametrize("saved", [3, 4])
+def test_a_run_resumed_after_its_first_epoch_goes_on_in_the_order_of_its_own(
+    saved, tiny_qwen, digits, tmp_path
+):
+    """Three steps an epoch: TRL's sampler alone would begin with the order of the first epoch again."""
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text("".join(digits.train.read_text().splitlines(keepends=True)[:3]))
+    few = dataclasses.replace(digits, train=rows)
+    longer = {"max_steps": 8, "num_train_epochs": 3, "save_steps": saved, "num_generations": 4}
+    whole, resumed = tmp_path / "whole", tmp_path / "resumed"
+    testing.run_in_process("rlhf", arguments(tiny_qwen, few, whole, **longer))
+    checkpoint = testing.newest_version(whole) / f"checkpoint-{saved}"
+    words = arguments(tiny_qwen, few, resumed, **longer, resume_from_checkpoint=checkpoint)
+    testing.run_in_process("rlhf", words)
+    for step, row in steps(resumed).items():
+        assert prompts(resumed)[step] == prompts(whole)[step], step
+        assert row["loss"] == pytest.approx(steps(whole)[step]["loss"], abs=1e-6), step
+    assert set(steps(resumed)) == set(range(saved + 1, 9))
+    for first in (0, 3):
+        assert len({str(prompts(whole)[step]) for step in range(first + 1, first + 4)}) == 3
