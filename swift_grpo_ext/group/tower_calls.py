@@ -18,13 +18,13 @@ from transformers import PreTrainedModel
 
 from swift_grpo_ext.group.media import Family, SeeingModel
 from swift_grpo_ext.group.vision import Features, Images, outside_of_language
+from swift_grpo_ext.hugging_face.answers import DEEPSTACK, parts_of
 from swift_grpo_ext.swap import swapped
 
-# What an encoder answers: a tensor, an output class, or in transformers 4 a tuple of tensors.
+# What an encoder answers, in one of the forms that `parts_of` knows.
 Encoded: TypeAlias = Any
 Encode = Callable[..., Encoded]
 Wanted = Sequence[tuple[Images, Sequence[int]]]
-DEEPSTACK = "deepstack_features"
 
 
 class TowerCalls:
@@ -167,12 +167,8 @@ def grids_of(
 
 def features_of(found: Encoded) -> Features:
     """Features of an encoder's answer, one tensor; those for deeper layers (deepstack) side by side."""
-    if isinstance(found, Tensor):
-        return found
-    if type(found) is tuple:
-        return _joined(found[0])
-    deeper = map(_joined, getattr(found, DEEPSTACK, None) or ())
-    return torch.cat([_joined(found.pooler_output), *deeper], -1)
+    own, deeper = parts_of(found)
+    return torch.cat([_joined(own), *map(_joined, deeper)], -1) if deeper else _joined(own)
 
 
 def _joined(features: Features | Sequence[Float[Tensor, " _ *width"]]) -> Features:

@@ -16,7 +16,6 @@ from torch.distributed.tensor import DTensor
 
 from swift_grpo_ext.group.media import Family, ModelInputs
 from swift_grpo_ext.group.tower_calls import (
-    DEEPSTACK,
     Encode,
     Encoded,
     Wanted,
@@ -26,10 +25,10 @@ from swift_grpo_ext.group.tower_calls import (
     no_features,
 )
 from swift_grpo_ext.group.vision import FeatureCache, Features, Images, Key, Tower
+from swift_grpo_ext.hugging_face.answers import in_form, parts_of
 
 VISION_BYTES = 2**31  # most of the image features that are kept for one generation batch
 _WRAPPER = "_checkpoint_wrapped_module."
-_LARGE = ("last_hidden_state", "hidden_states", "attentions")
 
 
 class VisionOnce:
@@ -154,19 +153,6 @@ def _comparable(parameter: nn.Parameter) -> Shaped[Tensor, "..."]:
 
 
 def _in_form(found: Encoded, features: Features) -> Encoded:
-    """``features`` in the form that the encoder answers in: a tensor, a tuple or an output class."""
-    if isinstance(found, Tensor):
-        return features
-    if type(found) is tuple:  # with the indicators, transformers 4
-        return (features, *found[1:])
-    kept = {name: value for name, value in found.items() if name not in _LARGE}
-    own, *deeper = features.chunk(1 + len(kept.get(DEEPSTACK) or ()), -1)
-    if deeper:
-        kept[DEEPSTACK] = [_like(one, part) for one, part in zip(kept[DEEPSTACK], deeper, strict=True)]
-    made = type(found)(**{name: value for name, value in kept.items() if name != "pooler_output"})
-    made.pooler_output = _like(found.pooler_output, own)  # transformers 5.16: of Mistral 3 it is no field
-    return made
-
-
-def _like(found: Encoded, features: Features) -> Encoded:
-    return features if isinstance(found, Tensor) else type(found)([features])
+    """``features`` in the form that the encoder answers in."""
+    own, *deeper = features.chunk(1 + len(parts_of(found).deeper), -1)
+    return in_form(found, own, deeper)

@@ -1,6 +1,7 @@
 """Tiny random models of both families, and batches of images and text for them, without the host."""
 
 from dataclasses import dataclass
+from inspect import signature
 
 import torch
 from transformers import Ovis2ForConditionalGeneration, Qwen2_5_VLForConditionalGeneration
@@ -49,13 +50,14 @@ class Qwen:
     def positions(model, inputs):
         types = (inputs["input_ids"] == IMAGE).long()
         grid = inputs.get("image_grid_thw")
+        # transformers 4 finds out by itself which tokens are an image's.
+        given = {"mm_token_type_ids": types}
+        takes = signature(model.model.get_rope_index).parameters
+        given = {name: value for name, value in given.items() if name in takes}
         positions, _ = model.model.get_rope_index(
-            inputs["input_ids"],
-            mm_token_type_ids=types,
-            image_grid_thw=grid,
-            attention_mask=inputs["attention_mask"],
+            inputs["input_ids"], image_grid_thw=grid, attention_mask=inputs["attention_mask"], **given
         )
-        return {"position_ids": positions, "mm_token_type_ids": types}
+        return {"position_ids": positions, **given}
 
 
 class Ovis2:

@@ -1,0 +1,56 @@
+"""What an encoder of images answers: a tensor, an output class of transformers 5, or a tuple or list of 4."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+DEEPSTACK = "deepstack_features"  # for deeper layers of the language model
+_LARGE = ("last_hidden_state", "hidden_states", "attentions")  # nobody reads them behind the encoder
+
+
+class Answer(NamedTuple):
+    """Features of images, in one tensor or in one for each image, and those for deeper layers."""
+
+    own: Any
+    deeper: Sequence[Any] = ()
+
+
+def parts_of(found: Any) -> Answer:
+    """The features of an encoder's answer, whatever its form."""
+    if not isinstance(found, (tuple, list)):
+        own = getattr(found, "pooler_output", found)
+        return Answer(own, getattr(found, DEEPSTACK, None) or ())
+    if _has_deeper(found):
+        return Answer(*found)
+    return Answer(found[0] if _has_indicators(found) else found)
+
+
+def in_form(found: Any, own: Any, deeper: Sequence[Any]) -> Any:
+    """Other features, of any number of images, in the form of an answer."""
+    if isinstance(found, (tuple, list)):
+        if _has_deeper(found):
+            return own, [*deeper]
+        # One tensor of all images in the place of one for each: whoever asks puts them together.
+        return (own, found[1]) if _has_indicators(found) else type(found)([own])
+    if not hasattr(found, "pooler_output"):
+        return own
+    kept = {name: value for name, value in found.items() if name not in (*_LARGE, "pooler_output")}
+    if deeper:
+        kept[DEEPSTACK] = [_like(*pair) for pair in zip(kept[DEEPSTACK], deeper, strict=True)]
+    made = type(found)(**kept)
+    made.pooler_output = _like(found.pooler_output, own)  # transformers 5.16: of Mistral 3 it is no field
+    return made
+
+
+def _has_deeper(found: Sequence[Any]) -> bool:
+    """Qwen3-VL's tower in transformers 4: features, and a list of those for deeper layers."""
+    return len(found) == 2 and isinstance(found[1], list)
+
+
+def _has_indicators(found: Sequence[Any]) -> bool:
+    """Ovis2 in transformers 4: features of tiles, and those of the indicators beside them."""
+    return len(found) == 2 and found[0].ndim == found[1].ndim + 1
+
+
+def _like(found: Any, features: Any) -> Any:
+    """Where each image has a tensor of its own, all are in one."""
+    return type(found)([features]) if isinstance(found, (tuple, list)) else features
