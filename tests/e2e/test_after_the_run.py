@@ -16,6 +16,7 @@ from swift_grpo_ext.compat import plugin_path
 from swift_grpo_ext.plugin_files import plugin_file
 
 PAGE = Path(__file__).resolve().parents[2] / "docs/after-the-run.md"
+pytestmark = pytest.mark.timeout(900)  # several commands, each of which starts ms-swift
 COMMANDS = [
     line
     for block in re.findall(r"```bash\n(.*?)```", PAGE.read_text(), re.DOTALL)
@@ -50,7 +51,9 @@ def stranger(tmp_path_factory):
 
 
 def run(python, folder, *words):
-    inherited = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    # A path given to these tests would show a stranger the package.
+    hidden = () if python == sys.executable else ("PYTHONPATH",)
+    inherited = {name: value for name, value in os.environ.items() if name not in hidden}
     return subprocess.run(
         [python, *words],
         cwd=folder,
