@@ -10,6 +10,8 @@ from swift_grpo_ext import testing
 from swift_grpo_ext.errors import RewardError, SettingsError
 from swift_grpo_ext.plugin_files import plugin_file
 from swift_grpo_ext.rewards.offline import command
+from swift_grpo_ext.rewards.offline.files import read_rows
+from swift_grpo_ext.rewards.runtime import pool
 from swift_grpo_ext.watch.journal import read_completions
 from tests.forked import forked_workers, run_ranks
 
@@ -33,7 +35,8 @@ def train(tiny_qwen, tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def quick_workers():
+def quick_workers(monkeypatch):
+    monkeypatch.setattr(pool, "worker_count", lambda: 1)  # the reward counts what it is asked
     with forked_workers():
         yield
 
@@ -66,7 +69,7 @@ def test_a_mixed_dataset_trains_in_one_run(train, mixed, capfd):
         "rewards": {
             "ext_iou": {"tasks": ["grounding"]},
             "ext_choice": {"tasks": ["choice"]},
-            "ext_ocr": {"tasks": ["ocr"], "weight": [[0, 1.0], [2, 3.0]]},
+            "ext_ocr": {"tasks": ["ocr"]},
             "ext_math": {"tasks": ["choice"]},
         }
     }
@@ -81,34 +84,59 @@ def test_a_mixed_dataset_trains_in_one_run(train, mixed, capfd):
         max_steps=4,
     )
     assert len(steps) == 4
-    logged = set().union(*steps)
-    assert {"rewards/ext_ocr/ocr", "rewards/ext_iou/grounding", "rewards/ext_choice/choice"} <= logged
-    assert not {"rewards/ext_iou/ocr", "rewards/ext_choice/grounding", "rewards/ext_ocr/choice"} & logged
-    assert {f"rewards/ext_format/{task}" for task in ("grounding", "choice", "ocr")} <= logged
     assert all(
         step["rewards/ext_iou/seconds_p95"] < 1 for step in steps if "rewards/ext_iou/seconds_p95" in step
     )
     assert all(step["rewards/ext_ocr/failures"] == 0 for step in steps)
     said = capfd.readouterr().err
     assert "reward 'ext_ocr' does not score a row: no gold in column solution" in said
-    _scored_offline_like_in_the_run(folder, mixed, json.dumps(table))
+    rows = list(read_completions(folder))
+    for row in rows:  # each 0 is explained by its own line
+        scores = {name: row[name] for name in ("ext_iou", "ext_choice", "ext_ocr", "ext_format")}
+        assert {name for name, score in scores.items() if score == 0} <= row["reason"].keys()
+        assert set(row["read"]) <= scores.keys()
+    _scored_offline_like_in_the_run(folder)
 
 
-def _scored_offline_like_in_the_run(folder, dataset, table):
-    names = ["ext_iou", "ext_choice", "ext_ocr", "ext_format"]
-    logged = {name: [] for name in names}
-    for row in read_completions(folder):
-        for name in names:
-            logged[name].append(row[name])
-    command.run(dataset, names, completions=folder / "completions.jsonl", table=table, output=folder)
-    found = {name: [] for name in names}
+def _scored_offline_like_in_the_run(folder):
+    names = ["ext_choice", "ext_ocr", "ext_format"]
+    path = folder / "completions.jsonl"
+    command.run(path, names, output=folder)
+    found = {}
     for line in (folder / "scores.jsonl").read_text().splitlines():
         record = json.loads(line)
-        found[record["reward"]].append(record["score"])
-    for name in names:
-        scores = [score for score in logged[name] if score is not None]
-        assert [score for score in found[name] if score is not None] == pytest.approx(scores)
-        assert scores
+        found.setdefault(record["reward"], {})[record["row"]] = record["score"]
+    for number, row in enumerate(read_rows(path), start=1):
+        for name in names:
+            if row[name] is not None:  # else the row was another reward's
+                assert found[name][number] == pytest.approx(row[name])
+
+
+def test_a_mistyped_reward_is_named_before_the_model_is_loaded(train, digits):
+    match = r"no reward is called 'ext_cuont' .* did you mean 'ext_count'"
+    with pytest.raises(RewardError, match=match) as caught:
+        train(digits.train, {}, reward_funcs="ext_cuont", max_steps=1)
+    assert "arguments.py" in {entry.path.name for entry in caught.traceback}
+
+
+def test_completions_that_are_in_no_form_are_told_with_what_asks_for_it(train, digits, capfd):
+    steps, _ = train(
+        digits.train, {"CONSOLE": "figures"}, reward_funcs=["ext_count"], log_completions=True, max_steps=1
+    )
+    assert 0 <= steps[0]["unread/ext_count"] <= 1
+    if steps[0]["unread/ext_count"] > 0.1:
+        said = capfd.readouterr().err
+        assert "reward 'ext_count': " in said
+        assert (
+            "of the completions of step 1 are not in the form that it reads, such as <answer>4</answer>"
+            in said
+        )
+        assert "--system 'Think about the question" in said
+
+
+def test_a_reward_that_raises_for_all_ends_the_run_beside_one_that_scores(train, digits):
+    with pytest.raises(RewardError, match=r"reward 'Always': ValueError.* of the last .* completions failed"):
+        train(digits.train, {}, reward_funcs=["ext_format", "always_raising"], max_steps=4, **FAULTY)
 
 
 FAULTY = {"external_plugins": [plugin_file(), PLUGIN]}
@@ -117,9 +145,7 @@ FAULTY = {"external_plugins": [plugin_file(), PLUGIN]}
 @pytest.mark.usefixtures("quick_workers")
 def test_a_hung_reward_of_the_users_costs_its_limit_and_the_run_goes_on(train, digits):
     started = time.monotonic()
-    steps, folder = train(
-        digits.train, {"REWARD_TIMEOUT": "2", "REWARD_WORKERS": "1"}, reward_funcs="hanging", **FAULTY
-    )
+    steps, folder = train(digits.train, {"REWARD_TIMEOUT": "2"}, reward_funcs="hanging", **FAULTY)
     assert time.monotonic() - started < 200
     assert len(steps) == 2
     assert steps[0]["rewards/Hanging/timeouts"] == 1

@@ -131,7 +131,8 @@ def _of_run(tables: Sequence[Mapping[str, Json]], path: Path) -> Iterator[dict[s
         for index in range(len(table["completion"]) if table not in tables[max(0, place - 1) : place] else 0):
             row = {name: values[index] for name, values in columns.items()}
             question = row.pop("question", None) or row.get("prompt")
-            yield {"messages": [{"role": "user", "content": question}], **row}
+            gold = {"solution": row["gold"]} if row.get("gold") else {}
+            yield {"messages": [{"role": "user", "content": question}], **row, **gold}
 
 
 def _text(line: Json, where: str, fix: str = "") -> str:
