@@ -73,7 +73,7 @@ def test_values_and_defaults_are_in_words():
     lines = {line.split("`")[1]: line for line in settings_page().splitlines() if line.startswith("| `")}
     assert "| `skip`, `raise` | `skip` |" in lines["SWIFT_GRPO_EXT_BAD_ROW"]
     assert "| number above 0 | unset |" in lines["SWIFT_GRPO_EXT_STALL_SECONDS"]
-    assert "| whole number from 0 to 64 | `0` |" in lines["SWIFT_GRPO_EXT_REWARD_WORKERS"]
+    assert "| number from 0 to 1 | `0.05` |" in lines["SWIFT_GRPO_EXT_REWARD_FAILURES"]
     assert "<" not in settings_page()
 
 

@@ -117,7 +117,7 @@ def _noise(host: Host) -> str:
 def old_readers(host: Host) -> list[str]:
     """Who needs old log-probs before the policy's first pass, and what would change that."""
     readers = {
-        "the KL in rewards reads it; --kl_in_reward false": host.kl_in_reward and host.beta,
+        "kl_in_reward needs the old log-probs; --kl_in_reward false": host.kl_in_reward and host.beta,
         "a teacher is compared with it; without teacher": host._has_teacher_explicit,
         "router replay records it; --router_replay_mode disabled": host.enable_routing_replay,
         f"sinkhorn routes otherwise in training; {_NO_SINKHORN}": _sinkhorn(host.config),

@@ -74,7 +74,7 @@ def rows_of_evaluation_batch(host: Host) -> int:
     return int(host.args.global_batch_size // host.num_generations_eval)
 
 
-def let_last_rank_speak() -> None:
+def log_from_last_rank() -> None:
     """Let the last rank alone say what this package has to say: with Megatron it has the loss.
 
     ms-swift's logger is silent on all but the first rank of a machine. What is ms-swift's own stays as it is.

@@ -25,10 +25,10 @@ class WorkerTrainer(MegatronGRPOTrainer):
         self.disable_rollout_importance_sampling = False
 
     def _prepare_rewards(self) -> None:
-        """The driver scores."""
+        """No-op: rewards are computed by the driver."""
 
     def _load_teacher_model(self) -> None:
-        """The worker has it."""
+        """No-op: held by the worker."""
 
     def setup_model_training(self) -> None:
         """Model and optimizer are made ready."""

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from swift_grpo_ext.folders import claimed
 from swift_grpo_ext.megatron.group_cut import cut_by_groups, refuse_cut_groups
 from swift_grpo_ext.megatron.held_out import MegatronHeldOut
-from swift_grpo_ext.megatron.host import Logps, Ranks, let_last_rank_speak
+from swift_grpo_ext.megatron.host import Logps, Ranks, log_from_last_rank
 from swift_grpo_ext.megatron.packs import Inputs
 from swift_grpo_ext.megatron.passes import Passes
 from swift_grpo_ext.megatron.predictions import OutputLayers
@@ -60,13 +60,13 @@ class MegatronGRPOTrainer(HostGRPOTrainer):
 
     @staticmethod
     def _ending_together() -> AbstractContextManager[None]:
-        """Within it, an exception on one rank ends all."""
+        """Abort every rank when one raises."""
         return ending_together()
 
     # Construction.
 
     def __init__(self, args: Any, template: Any, **kwargs: Any) -> None:
-        let_last_rank_speak()
+        log_from_last_rank()
         with self._ending_together():
             self.rows = Rows(self)
             self.rollout = Rollout(self)

@@ -9,17 +9,14 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from peft.tuners.tuners_utils import BaseTunerLayer
 from torch import nn
 
 from swift_grpo_ext.group.media import Family, Medium
 from swift_grpo_ext.group.micro_batch import MicroBatch
 from swift_grpo_ext.group.vision import Images
-from swift_grpo_ext.group.vision_once import VisionOnce, same_weights
+from swift_grpo_ext.group.vision_once import VisionOnce
 from swift_grpo_ext.models.families import VisionFamily
-from swift_grpo_ext.trainer.noise import noise_in
-
-FREEZE = "; --freeze_vit true --freeze_aligner true"
+from swift_grpo_ext.trainer.features import FREEZE, why_encoded_again
 
 
 @dataclass(frozen=True)
@@ -58,13 +55,7 @@ def why_not_once(
             return f"nothing is known about {type(tower).__name__}, which encodes the images"
         if any(parameter.requires_grad for parameter in tower.parameters()):
             return f"the vision tower or the aligner trains{FREEZE}"
-        if any(isinstance(part, BaseTunerLayer) for part in tower.modules()):
-            return f"the vision tower or the aligner has adapters{FREEZE}"
-        if noise := noise_in(tower):
-            return noise
-    if not all(map(same_weights, towers, towers_of(references))):
-        return "the reference model has another vision tower; --ref_model with that of --model"
-    return ""
+    return why_encoded_again(towers, towers_of(references))
 
 
 def _no_blank() -> Images:

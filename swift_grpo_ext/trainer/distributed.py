@@ -64,7 +64,7 @@ def all_equal(text: str, device: torch.device, group: dist.ProcessGroup) -> bool
 
 @contextmanager
 def ending_together() -> Iterator[None]:
-    """Within it, an exception on one rank ends all: the others would wait for it until ``ddp_timeout``."""
+    """Abort every rank when one raises: the others would wait for it until ``ddp_timeout``."""
     if is_alone():
         yield
         return

@@ -6,6 +6,8 @@ ZeRO-3 would hang.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from peft import PeftModel
 from peft.tuners.tuners_utils import BaseTunerLayer
 from torch import nn
@@ -28,7 +30,8 @@ from swift_grpo_ext.trainer.noise import noise_in, noise_in_config, noise_of_run
 from swift_grpo_ext.trainer.old_pass import old_reason, teachers
 
 _GATHERED = "ZeRO-3 and FSDP release a layer's parameters after its forward; --deepspeed zero2 where it fits"
-_FREEZE = "; --freeze_vit true --freeze_aligner true"
+FREEZE = "; --freeze_vit true --freeze_aligner true"
+OTHER_TOWER = "the reference model has another vision tower; --ref_model with that of --model"
 
 
 def decide(host: Host, settings: Settings) -> Features:
@@ -141,7 +144,7 @@ def _reader_reason(host: Host, base: PreTrainedModel, family: VisionFamily | Non
         "a mask; no --off_policy_sequence_mask_delta": host.off_policy_sequence_mask_delta is not None,
         "the liger loss; --use_liger_kernel false": host.use_liger_loss,
         "the teacher's loss; no --teacher_model": any(teachers(host).values()),
-        "the vision tower or the aligner trains" + _FREEZE: bool(family and trains_outside(base)),
+        "the vision tower or the aligner trains" + FREEZE: bool(family and trains_outside(base)),
     }
     return next((why for why, reads in readers.items() if reads), "")
 
@@ -151,20 +154,25 @@ def _vision_reason(host: Host, base: PreTrainedModel, family: VisionFamily | Non
         return _unknown(base, "images of ")
     if reason := _lacks(base, family, "vision_once"):
         return reason
-    modules = frozen_modules(base, family)
     if name := trains_outside(base):
-        return f"{name} of the vision tower or the aligner trains{_FREEZE}"
-    if any(isinstance(part, BaseTunerLayer) for module in modules for part in module.modules()):
-        return f"the vision tower or the aligner has adapters{_FREEZE}"
-    if reason := next(filter(None, map(noise_in, modules)), ""):
-        return reason
+        return f"{name} of the vision tower or the aligner trains{FREEZE}"
+    models = [base] if host.ref_model is None else [base, base_model(host, host.ref_model)]
+    why = why_encoded_again(*(frozen_modules(model, family) for model in models))
+    if agreed_max(int(bool(why)), host.accelerator.device):
+        return why or OTHER_TOWER
     if rate := noise_in_config(base.config.vision_config):
         return f"{rate} in the vision config"
     if getattr(base.config.vision_config, "tokenize_function", "") == "gumbel_argmax":
         return "the visual tokenizer samples"
-    if host.ref_model is not None:
-        theirs = frozen_modules(base_model(host, host.ref_model), family)
-        equal = [same_weights(*pair) for pair in zip(modules, theirs, strict=True)]  # collectives
-        if agreed_max(int(not all(equal)), host.accelerator.device):
-            return "the reference model has another vision tower; --ref_model with that of --model"
     return ""
+
+
+def why_encoded_again(towers: Sequence[nn.Module], references: Sequence[nn.Module] = ()) -> str:
+    """Why the reference, or another pass, has other features of an image, of towers that do not train.
+
+    In a clause; empty if they are the same. Every rank comes here.
+    """
+    if any(isinstance(part, BaseTunerLayer) for tower in towers for part in tower.modules()):
+        return f"the vision tower or the aligner has adapters{FREEZE}"
+    equal = [same_weights(*pair) for pair in zip(towers, references, strict=False)]
+    return next(filter(None, map(noise_in, towers)), "" if all(equal) else OTHER_TOWER)

@@ -107,7 +107,7 @@ def old_readers(host: Host) -> list[str]:
     readers = {
         # With upstream/skip-old-logps applied, the first pass over a micro-batch is the reference's.
         "ms-swift leaves it out itself": hasattr(host, "_needs_old_logps"),
-        "the KL in rewards reads it; --kl_in_reward false": host.kl_in_reward and host.beta,
+        "kl_in_reward needs the old log-probs; --kl_in_reward false": host.kl_in_reward and host.beta,
         **teachers(host),
         "the liger loss corrects rollouts by it; --use_liger_kernel false": args.use_liger_kernel
         and args.rollout_importance_sampling_mode,

@@ -139,8 +139,8 @@ class Rollout:
                 sample.held_placeholder = True
             elif indicators.intersection(sampled_tokens(sample)):
                 get_logger().warning_once(
-                    "swift-grpo-ext: completions arrived with tokens that stand around an image, and without "
-                    "one between them: the model reads them as text, so they are scored and trained on. Does "
+                    "swift-grpo-ext: completions arrived with image start/end tokens without an image "
+                    "between them: the model reads them as text, so they are scored and trained on. Does "
                     "the rollout server load the plugin?"
                 )
         return samples

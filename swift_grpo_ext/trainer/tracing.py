@@ -1,5 +1,6 @@
 """Looks at log-probs, loss, gradients and rewards as they pass by, and names the first that is not finite."""
 
+import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -177,7 +178,8 @@ class Tracer:
         module = f", first in {fault.module}" if fault.module else ""
         kept = f"; batch kept in {dump}" if dump.exists() else ""
         text = f"{fault.tensor} not finite at step {step} on rank {rank}{module}{rows}{kept}"
-        logger.warning(f"swift-grpo-ext [numerics] {text}")
+        # Of ranks above the first ms-swift's logger lets errors alone through.
+        logger.log(logging.ERROR if rank else logging.WARNING, f"swift-grpo-ext [numerics] {text}")
         self._journal.add(
             "numerics", step=step, text=text, dump=str(dump), names=list(names), **asdict(fault)
         )

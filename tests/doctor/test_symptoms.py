@@ -17,3 +17,16 @@ def test_exact_error_texts_can_be_searched():
         "torchvision::nms",
     ):
         assert text in page
+
+
+def test_every_row_says_what_to_change():
+    """A rule whose own words hang on the run has its line in tools/symptoms_fixes.yaml."""
+    assert [row.symptom for row in symptoms_page.rows() if "says it for your run" in row.cure] == []
+    assert all(row.cure.strip() for row in symptoms_page.rows())
+
+
+def test_the_chinese_page_has_symptoms_of_the_english_one():
+    lines = (PAGE.parent / "zh/symptoms.md").read_text(encoding="utf-8").splitlines()
+    rows = [line.split("|")[1].strip() for line in lines if line.startswith("| ")][1:]
+    assert len(rows) > 20
+    assert set(rows) <= {row.symptom for row in symptoms_page.rows()}

@@ -33,7 +33,7 @@ class LoopbackJudge:
                 request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
                 with judge._lock:
                     judge.requests.append((self.path, request))
-                    judge.headers.append(dict(self.headers))
+                    judge.headers.append({name.title(): value for name, value in self.headers.items()})
                     judge._at_once += 1
                     judge.most_at_once = max(judge.most_at_once, judge._at_once)
                 time.sleep(delay)

@@ -43,3 +43,13 @@ class Raising(ORM):
 
 orms["hanging"] = Hanging
 orms["raising"] = Raising
+
+
+class Always(ORM):
+    """Raises on every batch, on every rank."""
+
+    def __call__(self, completions, **columns):
+        raise ValueError("always")
+
+
+orms["always_raising"] = Always

@@ -317,7 +317,7 @@ def test_who_needs_silent_completions(trainer, monkeypatch, owner, name, value, 
     ("owner", "name", "value", "why"),
     [
         ("", "_needs_old_logps", bool, "ms-swift leaves it out itself"),
-        ("", "kl_in_reward", True, "the KL in rewards reads it"),
+        ("", "kl_in_reward", True, "kl_in_reward needs the old log-probs"),
         ("", "_teacher_use_disable_adapter", True, "the teacher's loss reads old log-probs"),
         ("", "advantage_reweight", "rlsd", "--advantage_reweight rlsd"),
         ("", "sdar_loss_coef", 0.1, "the SDAR loss reads it"),

@@ -1,11 +1,16 @@
 """The vision tower does not run for text alone, and what it would have trained by is not made up."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from safetensors.torch import load_file
 from transformers.models.qwen2_5_vl.modeling_qwen2_5_vl import Qwen2_5_VisionPatchEmbed
 
-from tests.trainer.runs import STOCK, figures, mixed_rows
+from swift_grpo_ext.models.families import family_of
+from swift_grpo_ext.trainer import tower
+from tests.trainer.runs import STOCK, figures, mixed_rows, told
+from tests.trainer.unstarted_trainer import unstarted_trainer
 
 SAVED = {"max_steps": 2, "save_strategy": "steps", "save_steps": 2, "optim": "sgd", "learning_rate": 0.5}
 TRAINED = {"freeze_vit": False, "freeze_aligner": False}
@@ -54,7 +59,18 @@ def test_a_trained_tower_that_saw_no_picture_is_not_decayed(tiny_qwen, text_rows
     figures(tiny_qwen, text_rows, tmp_path / "ours", UNCHECKED, **adam)
     assert patches == []
     before, after = load_file(tiny_qwen / "model.safetensors"), weights(tmp_path / "ours")
-    tower = [name for name in before if "visual" in name]
-    assert tower
-    assert all(torch.equal(before[name], after[name]) for name in tower)
-    assert not all(torch.equal(before[name], after[name]) for name in before if name not in tower)
+    of_tower = [name for name in before if "visual" in name]
+    assert of_tower
+    assert all(torch.equal(before[name], after[name]) for name in of_tower)
+    assert not all(torch.equal(before[name], after[name]) for name in before if name not in of_tower)
+
+
+@pytest.mark.parametrize(("lacking", "said"), [({}, False), ({"zero3": "ranks would deadlock"}, True)])
+def test_a_family_that_zero3_ends_with_is_named(tiny_qwen, digits, tmp_path, monkeypatch, lacking, said):
+    """MiniCPM-V with rows of different numbers of images ends in "collective mismatch", or hangs."""
+    trainer = unstarted_trainer(tiny_qwen, digits.train, tmp_path)
+    family = replace(family_of("qwen2_5_vl"), lacks=lacking)
+    monkeypatch.setattr(tower, "gathers_parameters", lambda host: True)
+    with told() as messages:
+        tower.RunTower(trainer, family)
+    assert any("ranks would deadlock. As it is, a run whose rows" in text for text in messages) == said
