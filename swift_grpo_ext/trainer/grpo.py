@@ -191,7 +191,6 @@ class GRPOTrainer(HostGRPOTrainer):
         with (
             self.rows.named_in_errors(samples),
             self.monitors.phase("rollout"),
-            self.monitors.tracer.sampling(),
         ):
             completed: Samples = super()._generate_completions(samples)
         return completed
@@ -306,7 +305,7 @@ class GRPOTrainer(HostGRPOTrainer):
         liger = over_our_pass(self, self.passes.features, model, inputs)
         with self.monitors.phase("forward"), liger, reduced_once(self, model):
             loss = super().compute_loss(model, inputs, *args, **kwargs)
-        self.monitors.tracer.look_at_loss(loss, inputs)
+        self.monitors.tracer.look_at_loss(loss)
         return loss
 
     def _compute_loss(

@@ -1,15 +1,14 @@
 """The first value that is not finite is said by the rank that has it."""
 
 import logging
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
+from swift_grpo_ext.trainer.numerics import Fault
 from swift_grpo_ext.trainer.tracing import Tracer
 from swift_grpo_ext.watch.guard import Guard
 from swift_grpo_ext.watch.journal import Journal
-from swift_grpo_ext.watch.numerics import Fault
 
 
 @pytest.mark.parametrize(("rank", "level"), [(0, logging.WARNING), (1, logging.ERROR)])
@@ -24,9 +23,9 @@ def test_a_rank_above_the_first_says_it_as_an_error(tmp_path, rank, level):
     handler.emit = records.append
     logging.getLogger("swift").addHandler(handler)
     try:
-        tracer._tell(Fault("weights", module="model.visual"), [], Path(tmp_path / "none"))
+        tracer._tell(Fault("gradient", module="model.visual"), [])
     finally:
         logging.getLogger("swift").removeHandler(handler)
     (record,) = records
     assert record.levelno == level
-    assert f"weights not finite at step 5 on rank {rank}, first in model.visual" in record.getMessage()
+    assert f"gradient not finite at step 5 on rank {rank}, first in model.visual" in record.getMessage()

@@ -1,16 +1,10 @@
 """The first value that is not finite is named, in real runs and alone."""
 
-import json
-from pathlib import Path
-
 import pytest
 import torch
-from safetensors.torch import load_file
 from torch import nn
 
-from swift_grpo_ext import testing
-from swift_grpo_ext.watch.journal import read_events
-from swift_grpo_ext.watch.numerics import bad_gradient, bad_rows, first_bad_module
+from swift_grpo_ext.trainer.numerics import bad_gradient, bad_rows, first_bad_module
 
 
 def test_a_nan_gradient_is_named_and_the_dropped_updates_are_counted(watched_run):
@@ -20,7 +14,7 @@ def test_a_nan_gradient_is_named_and_the_dropped_updates_are_counted(watched_run
     assert fault["module"] == "model.language_model.layers.0.mlp.up_proj.weight"
     assert [step["watch/skipped"] for step in run.steps] == [0, 1, 1, 1, 1]
     assert "grad_norm is not finite, and ms-swift drops such updates" in run.verdict("parameters-still")
-    assert {"input_ids", "batch.completion_mask"} <= set(load_file(fault["dump"]))
+    assert not list((run.folder / "watch").glob("numerics*")), "no batch is dumped"
 
 
 def test_nan_log_probs_are_named_with_module_and_rows(watched_run):
@@ -37,23 +31,10 @@ def test_a_reward_that_is_not_finite_is_named_with_its_row(watched_run, reward, 
     (fault,) = [event for event in run.events if event["kind"] == "numerics"]
     assert fault["text"].startswith(f"reward {reward} not finite at step 1 on rank 0, rows row ")
     assert fault["rows"] == [row]
-    (kept,) = map(json.loads, Path(fault["dump"]).read_text().splitlines())
-    assert kept["reward"] == reward
-    assert kept["completion"] in [text["completion"] for text in testing.read_completions(run.folder)]
-    assert kept["images"]
 
 
 def test_none_is_no_fault_of_a_reward(watched_run):
     assert not [event for event in watched_run("OneMissing").events if event["kind"] == "numerics"]
-
-
-def test_a_weight_that_is_nan_is_named_where_sampling_breaks_on_it(watched_run, tmp_path):
-    with pytest.raises(RuntimeError, match="probability tensor"):
-        watched_run("Good", callbacks="test_nan_weight")
-    (fault,) = read_events(testing.newest_version(tmp_path), ["numerics"])
-    assert fault["text"] == (
-        "weights not finite at step 2 on rank 0, first in model.language_model.layers.1.mlp.up_proj.weight"
-    )
 
 
 def test_rows_are_looked_at_only_where_the_mask_is_on():
