@@ -4,9 +4,12 @@ The size of the package is counted in nodes of the syntax tree, not in lines: an
 imports, comments and blank lines are free, and a denser line has as many nodes as a plain one, so squeezing
 gains nothing. ``python tools/house.py --rooms`` prints the nodes of each room.
 
-Beside the size: files of at most 400 lines, no ``self: Any``, at most 20 ``type: ignore``, and no attribute
-set on an object that is not ours, as far as the text shows it. Sizes of functions are ruff's rules, see
-pyproject.toml.
+The package is held to 105,000 nodes, and no feature raises that: a new capability names what it replaces.
+Each room has a ceiling of its own. Where a room is not down yet, the ceiling is what it has, and only falls.
+
+Beside the size: files of at most 400 lines, no class name twice, no ``self: Any``, at most 20
+``type: ignore``, and no attribute set on an object that is not ours, as far as the text shows it. Sizes of
+functions are ruff's rules, see pyproject.toml.
 """
 
 from __future__ import annotations
@@ -20,10 +23,24 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "swift_grpo_ext"
 
-MOST_NODES = 150_010  # of the whole package
+PROMISE = 105_000  # nodes of the whole package
+# Most nodes of each room, today and where it is to come; what stands at the top of the package is the ground.
+CEILINGS = {
+    "rewards": (36_000, 16_000),
+    "doctor": (27_000, 14_000),
+    "trainer": (26_000, 21_000),
+    "watch": (12_300, 10_500),
+    "group": (13_200, 12_200),
+    "models": (8_120, 7_800),
+    "megatron": (7_200, 6_800),
+    "testing": (3_200, 3_500),
+    "compat": (4_450, 4_200),
+    "ground": (5_100, 4_800),
+}
+MOST_CLASSES_TWICE = 8  # class names that several classes have
 MOST_LINES = 400  # of a file
 MOST_TYPE_IGNORES = 20
-MOST_PLAIN_OBJECT = 60  # functions with a parameter that is plainly `object`
+MOST_PLAIN_OBJECT = 36  # functions with a parameter that is plainly `object`
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 # What a reader does not take in by itself: marks of a load or a store, of `+`, of `and`.
@@ -47,11 +64,31 @@ def nodes(tree: ast.AST) -> int:
 
 
 def nodes_by_room() -> Counter[str]:
-    """Nodes of each folder and file at the top of the package."""
+    """Nodes of each room; files at the top of the package, and rooms without a ceiling, are the ground."""
     rooms: Counter[str] = Counter()
     for path in PACKAGE.rglob("*.py"):
-        rooms[path.relative_to(PACKAGE).parts[0]] += nodes(ast.parse(path.read_text(encoding="utf-8")))
+        room = path.relative_to(PACKAGE).parts[0]
+        room = room if room in CEILINGS else "ground"
+        rooms[room] += nodes(ast.parse(path.read_text(encoding="utf-8")))
     return rooms
+
+
+def too_large() -> Iterator[str]:
+    """Rooms over their ceiling, and the package over the promise once every room is down."""
+    rooms = nodes_by_room()
+    for room, (most, _) in CEILINGS.items():
+        if rooms[room] > most:
+            yield f"{room} has {rooms[room]} nodes, at most {most}: a new capability names what it replaces"
+    ceiling = max(PROMISE, sum(today for today, _ in CEILINGS.values()))
+    if rooms.total() > ceiling:
+        yield f"the package has {rooms.total()} nodes, at most {ceiling}; --rooms shows where"
+
+
+def classes_twice() -> dict[str, int]:
+    """Names that several classes of the package have: in a traceback none of them says which it is."""
+    trees = (ast.parse(path.read_text(encoding="utf-8")) for path in PACKAGE.rglob("*.py"))
+    names = Counter(node.name for tree in trees for node in ast.walk(tree) if isinstance(node, ast.ClassDef))
+    return {name: count for name, count in names.items() if count > 1}
 
 
 def problems() -> Iterator[str]:
@@ -78,9 +115,9 @@ def problems() -> Iterator[str]:
         yield f"{ignores} type: ignore, at most {MOST_TYPE_IGNORES}"
     if plain_objects > MOST_PLAIN_OBJECT:
         yield f"{plain_objects} functions take a plain object, at most {MOST_PLAIN_OBJECT}"
-    total = nodes_by_room().total()
-    if total > MOST_NODES:
-        yield f"the package has {total} nodes, at most {MOST_NODES}; --rooms shows where"
+    if len(twice := classes_twice()) > MOST_CLASSES_TWICE:
+        yield f"class names twice: {', '.join(sorted(twice))}; at most {MOST_CLASSES_TWICE}"
+    yield from too_large()
 
 
 def functions(tree: ast.AST, prefix: str = "") -> Iterator[tuple[str, Function]]:
@@ -134,8 +171,8 @@ def main() -> int:
     if "--rooms" in sys.argv[1:]:
         rooms = nodes_by_room()
         for room, size in rooms.most_common():
-            print(f"{size:7} {room}")
-        print(f"{rooms.total():7} in all")
+            print(f"{size:7} {room}, on the way to {CEILINGS[room][1]}")
+        print(f"{rooms.total():7} in all, {PROMISE} promised")
         return 0
     wrong = list(problems())
     for line in wrong:

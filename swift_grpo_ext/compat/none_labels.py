@@ -24,7 +24,7 @@ def probe() -> bool:
 
     seen: list[bool] = []
 
-    class Recorder(Template):
+    class LabelRecorder(Template):
         def __init__(self) -> None:
             self.max_length = None
             self.mode = "train"
@@ -34,7 +34,7 @@ def probe() -> bool:
             return inputs
 
     model = SimpleNamespace(device="cpu", forward=lambda input_ids: None)
-    Recorder().pre_forward_hook(model, (), {"input_ids": torch.zeros(1, 2, dtype=torch.long)})
+    LabelRecorder().pre_forward_hook(model, (), {"input_ids": torch.zeros(1, 2, dtype=torch.long)})
     return seen == [False]
 
 

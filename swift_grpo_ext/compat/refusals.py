@@ -12,7 +12,7 @@ from swift_grpo_ext.losses import loss_named
 
 
 @dataclass(frozen=True)
-class Run:
+class RefusableRun:
     """What the rules look at: ms-swift's arguments by their own names, and versions."""
 
     arguments: dict[str, Any]  # values of ms-swift's flags
@@ -48,18 +48,18 @@ class Run:
         return DEFECTS[defect].harms(self.versions, self.healed)
 
 
-table: RuleTable[Run] = RuleTable()
+table: RuleTable[RefusableRun] = RuleTable()
 RULES = table.rules
 
 
 @table.rule("A4", Severity.ERROR, defect=DEFECTS["A4"])
-def _one_generation_with_rewards(run: Run) -> Iterator[Problem]:
+def _one_generation_with_rewards(run: RefusableRun) -> Iterator[Problem]:
     if run.num_generations == 1 and (run.reward_funcs or run.reward_model):
         yield Problem(DEFECTS["A4"].what, "num_generations 1", DEFECTS["A4"].fix)
 
 
 @table.rule("A9", Severity.ERROR, defect=DEFECTS["A9"])
-def _tp_does_not_divide(run: Run) -> Iterator[Problem]:
+def _tp_does_not_divide(run: RefusableRun) -> Iterator[Problem]:
     size = run.vllm_tensor_parallel_size or 1
     ranks = run.world_size
     if run.vllm_mode == "colocate" and ranks % size != 0:
@@ -71,7 +71,7 @@ def _tp_does_not_divide(run: Run) -> Iterator[Problem]:
 
 
 @table.rule("B1", Severity.ERROR, defect=DEFECTS["B1"])
-def _loses_micro_batches(run: Run) -> Iterator[Problem]:
+def _loses_micro_batches(run: RefusableRun) -> Iterator[Problem]:
     micro_batches = run.gradient_accumulation_steps or 1
     loses = run.stage in (1, 2) and run.offloads_optimizer and micro_batches > 1
     if loses and run.is_harmed_by("B1"):
@@ -83,7 +83,7 @@ def _loses_micro_batches(run: Run) -> Iterator[Problem]:
 
 
 @table.rule("A3", Severity.ERROR, defect=DEFECTS["A3"])
-def _loses_the_trace(run: Run) -> Iterator[Problem]:
+def _loses_the_trace(run: RefusableRun) -> Iterator[Problem]:
     gathers = run.stage == 3 and not run.use_vllm and run.ds3_gather_for_generation is not False
     if gathers and run.is_harmed_by("A3"):
         what = "the second rollout would stop with 'pop from an empty deque'"
@@ -91,14 +91,14 @@ def _loses_the_trace(run: Run) -> Iterator[Problem]:
 
 
 @table.rule("B11", Severity.ERROR, defect=DEFECTS["B11"])
-def _divides_gradients(run: Run) -> Iterator[Problem]:
+def _divides_gradients(run: RefusableRun) -> Iterator[Problem]:
     if run.stage == 0 and run.bf16 and run.is_harmed_by("B11"):
         what = "gradients would be divided by 65536 and not zeroed between steps"
         yield Problem(what, "ZeRO-0 and bf16", DEFECTS["B11"].fix)
 
 
 @table.rule("F16", Severity.ERROR, defect=DEFECTS["F16"])
-def _cuts_labelled_groups(run: Run) -> Iterator[Problem]:
+def _cuts_labelled_groups(run: RefusableRun) -> Iterator[Problem]:
     batch = run.per_device_train_batch_size
     group = run.num_generations
     whole = loss_named(run.loss_type or "grpo").whole_groups
@@ -112,7 +112,7 @@ def _cuts_labelled_groups(run: Run) -> Iterator[Problem]:
 
 
 @table.rule("F18", Severity.ERROR, defect=DEFECTS["F18"])
-def _streams_rows(run: Run) -> Iterator[Problem]:
+def _streams_rows(run: RefusableRun) -> Iterator[Problem]:
     if run.streaming:
         yield Problem(
             "a group of a stream would hold different prompts", "--streaming true", DEFECTS["F18"].fix
@@ -120,20 +120,20 @@ def _streams_rows(run: Run) -> Iterator[Problem]:
 
 
 @table.rule("F22", Severity.ERROR, defect=DEFECTS["F22"])
-def _ignores_the_environment(run: Run) -> Iterator[Problem]:
+def _ignores_the_environment(run: RefusableRun) -> Iterator[Problem]:
     if (run.gym_env or run.use_gym_env) and not run.use_vllm:
         named = f"gym_env {run.gym_env}" if run.gym_env else "use_gym_env true"
         yield Problem(DEFECTS["F22"].what, f"{named}, use_vllm false", DEFECTS["F22"].fix)
 
 
 @table.rule("F28", Severity.ERROR, defect=DEFECTS["F28"])
-def _does_not_shard(run: Run) -> Iterator[Problem]:
+def _does_not_shard(run: RefusableRun) -> Iterator[Problem]:
     if run.fsdp and run.use_cpu:
         yield Problem(DEFECTS["F28"].what, f"fsdp {run.fsdp}, no GPU in use", DEFECTS["F28"].fix)
 
 
 @table.rule("F37", Severity.ERROR, defect=DEFECTS["F37"])
-def _has_no_schedule(run: Run) -> Iterator[Problem]:
+def _has_no_schedule(run: RefusableRun) -> Iterator[Problem]:
     names = ("chord_mu_warmup_steps", "chord_mu_decay_steps", "chord_mu_peak", "chord_mu_valley")
     missing = [name for name in names if getattr(run, name) is None]
     if run.chord_sft_dataset and missing:
@@ -141,7 +141,7 @@ def _has_no_schedule(run: Run) -> Iterator[Problem]:
         yield Problem("CHORD would end in the first step", where, DEFECTS["F37"].fix)
 
 
-def refusals(run: Run) -> Iterator[RefusedError]:
+def refusals(run: RefusableRun) -> Iterator[RefusedError]:
     """Every reason why a run must not start."""
     for finding in table.findings(run):
         what = f"{finding.rule}: {finding.what}"
@@ -149,7 +149,7 @@ def refusals(run: Run) -> Iterator[RefusedError]:
         yield RefusedError(what, where=finding.where, fix=fix)
 
 
-def refuse(run: Run) -> None:
+def refuse(run: RefusableRun) -> None:
     """Raise the first reason why a run must not start."""
     for refusal in refusals(run):
         raise refusal

@@ -55,7 +55,7 @@ MODULES: tuple[str, ...] = (
 
 
 @dataclass
-class Outcome:
+class PatchOutcome:
     """What became of one patch, and why."""
 
     patch: Patch
@@ -72,7 +72,7 @@ class Outcome:
 
 
 _ACTIVE = (State.APPLIED, State.WAITING)
-_outcomes: dict[str, Outcome] = {}
+_outcomes: dict[str, PatchOutcome] = {}
 _report_folder: Path | None = None  # of the latest run in this process
 
 
@@ -101,17 +101,17 @@ def apply_all() -> list[str]:
 def settle(patch: Patch, *, disabled: bool = False) -> None:
     """Decide what becomes of one patch, and keep the outcome."""
     if disabled:
-        _keep(Outcome(patch, State.DISABLED, "by SWIFT_GRPO_EXT_DISABLE"))
+        _keep(PatchOutcome(patch, State.DISABLED, "by SWIFT_GRPO_EXT_DISABLE"))
     elif reason := patch.defect.absent_because():
-        _keep(Outcome(patch, State.NOT_NEEDED, reason))
+        _keep(PatchOutcome(patch, State.NOT_NEEDED, reason))
     elif patch.waits_for in sys.modules:
         _keep(apply(patch))
     else:
-        _keep(Outcome(patch, State.WAITING, f"for the import of {patch.waits_for}"))
+        _keep(PatchOutcome(patch, State.WAITING, f"for the import of {patch.waits_for}"))
         register_post_import_hook(lambda _: _keep(apply(patch)), patch.waits_for)
 
 
-def apply(patch: Patch) -> Outcome:
+def apply(patch: Patch) -> PatchOutcome:
     """Put one patch on if its target is what it was written for and its probe shows the defect."""
     target = Target(patch.target)
     try:
@@ -119,13 +119,13 @@ def apply(patch: Patch) -> Outcome:
         found = signature_of(original)
         if found != patch.fingerprint:
             drift = f"DRIFT: {patch.target} now takes ({found}), the patch knows ({patch.fingerprint})"
-            return Outcome(patch, State.REFUSED, drift)
+            return PatchOutcome(patch, State.REFUSED, drift)
         if not patch.probe():
-            return Outcome(patch, State.NOT_NEEDED, "the probe finds no defect here")
+            return PatchOutcome(patch, State.NOT_NEEDED, "the probe finds no defect here")
     except (ImportError, AttributeError, TypeError, OSError) as error:  # OSError: no source to look into
-        return Outcome(patch, State.REFUSED, f"DRIFT: {type(error).__name__}: {error}")
+        return PatchOutcome(patch, State.REFUSED, f"DRIFT: {type(error).__name__}: {error}")
     target.replace(patch.fix(original))
-    return Outcome(patch, State.APPLIED, patch.defect.what, target)
+    return PatchOutcome(patch, State.APPLIED, patch.defect.what, target)
 
 
 def import_what_is_awaited() -> None:
@@ -136,7 +136,7 @@ def import_what_is_awaited() -> None:
                 import_module(outcome.patch.waits_for)
 
 
-def outcomes() -> list[Outcome]:
+def outcomes() -> list[PatchOutcome]:
     """What became of each patch so far."""
     return list(_outcomes.values())
 
@@ -168,7 +168,7 @@ def write_report(folder: Path) -> Path:
     return path
 
 
-def _keep(outcome: Outcome) -> None:
+def _keep(outcome: PatchOutcome) -> None:
     """Keep an outcome, and warn if the defect stays."""
     patch = outcome.patch
     _outcomes[patch.id] = outcome

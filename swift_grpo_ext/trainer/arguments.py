@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from swift_grpo_ext.compat.refusals import Run, refuse, world_size
+from swift_grpo_ext.compat.refusals import RefusableRun, refuse, world_size
 from swift_grpo_ext.compat.registry import healed
 from swift_grpo_ext.defects import DDP_TIMEOUT, HOST_DDP_TIMEOUT
 from swift_grpo_ext.ms_swift.arguments import GRPOConfig as HostGRPOConfig
@@ -44,4 +44,4 @@ class GRPOConfig(HostGRPOConfig):
     def _refuse(self) -> None:
         deepspeed = self.deepspeed if isinstance(self.deepspeed, dict) else {}
         given = {**vars(self), "use_cpu": self.use_cpu or not torch.accelerator.is_available()}
-        refuse(Run(given, deepspeed, world_size(), healed()))
+        refuse(RefusableRun(given, deepspeed, world_size(), healed()))

@@ -14,7 +14,7 @@ from torch.utils.data import Dataset, Sampler
 from transformers import PreTrainedModel
 from transformers.trainer_utils import TrainOutput
 
-from swift_grpo_ext.compat.refusals import Run, refuse
+from swift_grpo_ext.compat.refusals import RefusableRun, refuse
 from swift_grpo_ext.compat.registry import write_report
 from swift_grpo_ext.features import switched_off
 from swift_grpo_ext.folders import claimed
@@ -74,7 +74,7 @@ class GRPOTrainer(HostGRPOTrainer):
     def __init__(self, model: PreTrainedModel | PeftModel, *args: Any, **kwargs: Any) -> None:
         with ending_together():
             require_overridden(GRPOTrainer, HostGRPOTrainer, part="trainer")
-            refuse(Run({"streaming": not hasattr(kwargs.get("train_dataset", ()), "__len__")}))
+            refuse(RefusableRun({"streaming": not hasattr(kwargs.get("train_dataset", ()), "__len__")}))
             self.guard = Guard(int(getattr(kwargs["args"], "process_index", 0)))
             turn_off_unasked_dropout(model)
             early = Early(model, kwargs["template"], kwargs["args"], bool(model.model_meta.is_multimodal))

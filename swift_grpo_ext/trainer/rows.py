@@ -28,14 +28,14 @@ _OTHER_COLUMNS = ("videos", "audios", "tools", "objects")  # that a prompt may h
 _HOST_REPLACES = "fix or remove it, or --truncation_strategy delete to have ms-swift replace such rows"
 
 
-class Problem(NamedTuple):
+class RowProblem(NamedTuple):
     """What is wrong with a row."""
 
     text: str
     too_long: bool = False  # the row is longer than ``--max_length`` and the user wants such rows deleted
 
 
-Problems = dict[str, Problem]
+RowProblems = dict[str, RowProblem]
 
 
 def require_enough(rows: int, prompts: int) -> None:
@@ -169,19 +169,19 @@ class Rows:
         metrics["bad_rows"].append(float(self.bad))
         metrics["images/reused"].append(counts.reused / max(1, counts.reused + counts.made))
 
-    def _problems(self, rows: Mapping[str, Mapping[str, Any]]) -> Problems:
+    def _problems(self, rows: Mapping[str, Mapping[str, Any]]) -> RowProblems:
         """What is wrong with rows, by the same key; rows without a fault are left out."""
         with ThreadPoolExecutor(_THREADS) as threads:
             problems = zip(rows, threads.map(self._problem, rows.values()), strict=True)
             return {key: problem for key, problem in problems if problem}
 
-    def _of_all_ranks(self, problems: Problems, rows: Mapping[str, Any], dataset: Dataset) -> Problems:
+    def _of_all_ranks(self, problems: RowProblems, rows: Mapping[str, Any], dataset: Dataset) -> RowProblems:
         """The broken rows of all ranks, with their numbers. Every rank calls it for every batch."""
         here = self._numbered(problems, rows, dataset)
         return {key: problem for of_rank in gather_object([here]) for key, problem in of_rank.items()}
 
     @staticmethod
-    def _numbered(problems: Problems, rows: Mapping[str, Any], dataset: Dataset) -> Problems:
+    def _numbered(problems: RowProblems, rows: Mapping[str, Any], dataset: Dataset) -> RowProblems:
         """The problems, each with the number of its row."""
         numbered = {}
         for key, problem in problems.items():
@@ -191,7 +191,7 @@ class Rows:
             numbered[key] = problem._replace(text=f"{name}: {problem.text}")
         return numbered
 
-    def _problem(self, row: Mapping[str, Any]) -> Problem | None:
+    def _problem(self, row: Mapping[str, Any]) -> RowProblem | None:
         messages = [dict(message) for message in row["messages"]]
         remove_response(messages)
         # Of other templates ms-swift would replace a row whatever a model's processor raises.
@@ -199,15 +199,15 @@ class Rows:
         try:
             self._host.template.encode({**row, "messages": messages})
         except MaxLengthError as error:
-            return Problem(str(error), too_long=True) if self._deletes else None
+            return RowProblem(str(error), too_long=True) if self._deletes else None
         except refused as error:
-            return Problem(dataset_rows.problem_of(error, row))
+            return RowProblem(dataset_rows.problem_of(error, row))
         return None
 
     def _is_good(self, row: Mapping[str, Any]) -> bool:
         return self._problem(row) is None
 
-    def _judge_rows(self, bad: Problems) -> None:
+    def _judge_rows(self, bad: RowProblems) -> None:
         """Count and name broken rows.
 
         Raises:
@@ -230,7 +230,7 @@ class Rows:
         rank = self._host.accelerator.process_index
         ranks = self._host.accelerator.num_processes
         logger.info(f"swift-grpo-ext: looking at {len(dataset)} rows (SWIFT_GRPO_EXT_BAD_ROW=raise)")
-        broken: Problems = {}
+        broken: RowProblems = {}
         for start in range(rank, len(dataset), ranks * _AT_ONCE):
             some = {str(n): dataset[n] for n in range(start, len(dataset), ranks)[:_AT_ONCE]}
             broken |= {key: bad for key, bad in self._problems(some).items() if not bad.too_long}
@@ -242,5 +242,5 @@ class Rows:
         return self._host.train_dataset if self._host.model.training else self._host.eval_dataset
 
 
-def _in_words(bad: Problems) -> str:
+def _in_words(bad: RowProblems) -> str:
     return dataset_rows.in_words([problem.text for problem in bad.values()])

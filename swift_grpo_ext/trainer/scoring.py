@@ -8,7 +8,7 @@ import torch
 from accelerate.utils import gather_object
 from torch import nn
 
-from swift_grpo_ext.compat.refusals import Run, refuse
+from swift_grpo_ext.compat.refusals import RefusableRun, refuse
 from swift_grpo_ext.ms_swift.shared import get_logger
 from swift_grpo_ext.rewards.forms import form_not_asked, system_text
 from swift_grpo_ext.rewards.registration import register_short_forms, require_known
@@ -53,7 +53,7 @@ class Scoring:
             RefusedError: They must not run.
         """
         host = self._host
-        refuse(Run({"num_generations": host.num_generations, "reward_funcs": host.reward_funcs}))
+        refuse(RefusableRun({"num_generations": host.num_generations, "reward_funcs": host.reward_funcs}))
         given = zip_longest(host.reward_func_names, names, fillvalue="")
         self.logged_names = dict(zip(names, host.reward_func_names, strict=False))
         plugins = host.reward_model_plugins

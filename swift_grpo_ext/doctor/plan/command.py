@@ -8,7 +8,15 @@ from rich.console import Console
 from rich.table import Column, Table
 
 from swift_grpo_ext.doctor.plan import arithmetic
-from swift_grpo_ext.doctor.plan.layouts import UNSURE, VERDICTS, Answer, Question, answer, answers, best_lever
+from swift_grpo_ext.doctor.plan.layouts import (
+    UNSURE,
+    VERDICTS,
+    LayoutNeed,
+    Question,
+    answer,
+    answers,
+    best_lever,
+)
 from swift_grpo_ext.doctor.plan.models import loadable, require_config, shape_by_config
 from swift_grpo_ext.doctor.plan.setting import MOST_PIXELS, Machine, Work
 from swift_grpo_ext.group.gpu_memory import GIB
@@ -55,7 +63,7 @@ def run(
     return best.verdict < UNSURE
 
 
-def _table(title: str, question: Question, rows: list[Answer]) -> Table:
+def _table(title: str, question: Question, rows: list[LayoutNeed]) -> Table:
     headings = ("GiB", "at rest", "at the peak", "fits", "margin")
     columns = (*(Column(name, no_wrap=True) for name in headings), Column("what helps most", overflow="fold"))
     table = Table(*columns, title=title, box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
@@ -83,7 +91,7 @@ def _as_ms_swift_alone(question: Question) -> Question:
     return replace(question, shares=False, work=replace(work, max_pixels=pixels))
 
 
-def _assumptions(question: Question, best: Answer) -> list[str]:
+def _assumptions(question: Question, best: LayoutNeed) -> list[str]:
     """What the figures assume, and what becomes of the best layout where that does not hold."""
     work, machine = question.work, question.machine
     images = ""
@@ -126,7 +134,7 @@ COLOCATED = """--use_vllm true --vllm_mode colocate --sleep_level 1 \\
 OFFLOADED = " \\\n    --offload_model true --offload_optimizer {}"
 
 
-def command_line(model: str, question: Question, best: Answer) -> str:
+def command_line(model: str, question: Question, best: LayoutNeed) -> str:
     """``swift rlhf`` with every option that the layout decides."""
     shape, work, machine, setting = question.shape, question.work, question.machine, best.setting
     variables = f"NPROC_PER_NODE={machine.gpus_per_node} "

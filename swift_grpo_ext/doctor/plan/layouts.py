@@ -45,7 +45,7 @@ class Question:
 
 
 @dataclass(frozen=True)
-class Answer:
+class LayoutNeed:
     """A layout with what it needs, in its best setting."""
 
     name: str
@@ -73,22 +73,22 @@ class Answer:
         return int(self.margin < SPARE * self.machine.usable or not self.certain)
 
 
-def answers(question: Question) -> list[Answer]:
+def answers(question: Question) -> list[LayoutNeed]:
     """The four layouts, in the order in which the first that fits is the best: each copies or sends more."""
     return [answer(question, name) for name in LAYOUTS]
 
 
-def answer(question: Question, name: str) -> Answer:
+def answer(question: Question, name: str) -> LayoutNeed:
     """A layout in the setting that fits best, then with least moved to the CPU and fewest GPUs an engine."""
 
-    def order(tried: Answer) -> tuple[float, ...]:
+    def order(tried: LayoutNeed) -> tuple[float, ...]:
         peak = tried.memory.peak[1] if tried.verdict >= UNSURE else 0
         return tried.verdict, peak, tried.setting.offload_model, tried.setting.tensor_parallel
 
     return min((_judged(question, name, each) for each in _settings(question, LAYOUTS[name])), key=order)
 
 
-def best_lever(question: Question, now: Answer) -> tuple[str, float]:
+def best_lever(question: Question, now: LayoutNeed) -> tuple[str, float]:
     """The change of the command that frees most of a GPU at its fullest moment, and how many bytes."""
     freed = {
         words: now.memory.peak[1] - answer(changed, now.name).memory.peak[1]
@@ -97,7 +97,7 @@ def best_lever(question: Question, now: Answer) -> tuple[str, float]:
     return max(freed.items(), key=lambda item: item[1])
 
 
-def _levers(question: Question, now: Answer) -> Iterator[tuple[str, Question]]:
+def _levers(question: Question, now: LayoutNeed) -> Iterator[tuple[str, Question]]:
     work, machine = question.work, question.machine
     changes: dict[str, Work] = {}
     if work.full:
@@ -146,7 +146,7 @@ def _settings(question: Question, layout: Setting) -> Iterator[Setting]:
             yield replace(engine, offload_model=True, offload_optimizer=work.full)
 
 
-def _judged(question: Question, name: str, setting: Setting) -> Answer:
+def _judged(question: Question, name: str, setting: Setting) -> LayoutNeed:
     shape, work, machine = question.shape, question.work, question.machine
     reason = ""
     if question.bf16 is False:
@@ -159,4 +159,4 @@ def _judged(question: Question, name: str, setting: Setting) -> Answer:
         if least > room:
             reason = f"vLLM has {room / GIB:.0f} GiB, needs {least / GIB:.0f} for weights and one completion"
     certain = question.bf16 is True or machine.gpu_memory > OLD_CARD
-    return Answer(name, setting, memory_range(shape, work, setting, machine), machine, reason, certain)
+    return LayoutNeed(name, setting, memory_range(shape, work, setting, machine), machine, reason, certain)
