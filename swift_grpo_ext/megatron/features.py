@@ -6,7 +6,7 @@ from accelerate.utils import gather_object
 
 from swift_grpo_ext.features import Features, decided, switched_off
 from swift_grpo_ext.megatron.arguments import first_of, why_no_passes, why_no_sharing
-from swift_grpo_ext.megatron.host import Host, rows_of_evaluation_batch
+from swift_grpo_ext.megatron.host import MegatronHost, rows_of_evaluation_batch
 from swift_grpo_ext.megatron.layers import why_no_packs
 from swift_grpo_ext.megatron.vision import why_not_once
 from swift_grpo_ext.models.families import family_of, why_unknown
@@ -17,7 +17,7 @@ from swift_grpo_ext.trainer.noise import noise_in
 _NO_SINKHORN = "--moe_router_load_balancing_type none"
 
 
-def decide(host: Host, settings: Settings) -> Features:
+def decide(host: MegatronHost, settings: Settings) -> Features:
     """Which features this run can use; what one rank cannot use is off on all. Every rank comes here."""
     # The others need the pass to be ours.
     of_pass = switched_off(settings, "megatron", "completion_logits") or _pass_reason(host)
@@ -44,7 +44,7 @@ def decide(host: Host, settings: Settings) -> Features:
     return features
 
 
-def _held_out_reason(host: Host) -> str:
+def _held_out_reason(host: MegatronHost) -> str:
     """Why ms-swift evaluates by itself, or not at all."""
     args = host.args
     batch = rows_of_evaluation_batch(host)
@@ -59,16 +59,16 @@ def _held_out_reason(host: Host) -> str:
     )
 
 
-def _evaluates(host: Host) -> bool:
+def _evaluates(host: MegatronHost) -> bool:
     return bool(host.args.val_dataset or host.args.split_dataset_ratio)
 
 
-def _pass_reason(host: Host) -> str:
+def _pass_reason(host: MegatronHost) -> str:
     odd = "the output layer is not Megatron's own" if host.output_layers.odd else ""
     return why_no_passes(host.args) or odd
 
 
-def _prefix_reason(host: Host) -> str:
+def _prefix_reason(host: MegatronHost) -> str:
     """Why prompts cannot be shared."""
     args = host.args
     config = host.config
@@ -99,7 +99,7 @@ def _prefix_reason(host: Host) -> str:
     )
 
 
-def _vision_reason(host: Host) -> str:
+def _vision_reason(host: MegatronHost) -> str:
     family = family_of(host.template.config)
     return why_not_once(host.unwrapped_models, host.ref_models, family) if host.args.is_multimodal else ""
 
@@ -108,13 +108,13 @@ def _sinkhorn(config: Any) -> bool:
     return bool(config.num_moe_experts) and "sinkhorn" in str(config.moe_router_load_balancing_type)
 
 
-def _noise(host: Host) -> str:
+def _noise(host: MegatronHost) -> str:
     found = (noise_in(model) for model in host.unwrapped_models)
     own = (getattr(host.config, name, 0) for name in ("attention_dropout", "hidden_dropout"))
     return next(filter(None, found), "") or ("dropout of the model" if any(own) else "")
 
 
-def old_readers(host: Host) -> list[str]:
+def old_readers(host: MegatronHost) -> list[str]:
     """Who needs old log-probs before the policy's first pass, and what would change that."""
     readers = {
         "kl_in_reward needs the old log-probs; --kl_in_reward false": host.kl_in_reward and host.beta,

@@ -7,14 +7,14 @@ from swift_grpo_ext.errors import RefusedError
 from swift_grpo_ext.group.cut import BatchSizes, Memory, cut
 from swift_grpo_ext.group.pack_memory import PackShape, text_sizes_of
 from swift_grpo_ext.losses import loss_named, why_sizes_matter
-from swift_grpo_ext.megatron.host import Host
+from swift_grpo_ext.megatron.host import MegatronHost
 from swift_grpo_ext.settings import Settings
 from swift_grpo_ext.trainer.group_cut import PROMPT, free_beside_vllm, least
 
 ADAM = 8  # bytes of a trained parameter's two moments, made at the first step, over data-parallel ranks
 
 
-def cut_by_groups(host: Host, settings: Settings, shared: bool) -> tuple[BatchSizes, str]:
+def cut_by_groups(host: MegatronHost, settings: Settings, shared: bool) -> tuple[BatchSizes, str]:
     """Micro-batches with as much of a group as fits, if prompts are ``shared``; what is to be said of it."""
     args = host.args
     accumulation = args.num_microbatches
@@ -32,7 +32,7 @@ def cut_by_groups(host: Host, settings: Settings, shared: bool) -> tuple[BatchSi
     )
 
 
-def refuse_cut_groups(host: Host) -> None:
+def refuse_cut_groups(host: MegatronHost) -> None:
     """Refuse a loss that compares the completions of a group where micro-batches hold parts of groups.
 
     Raises:
@@ -47,7 +47,7 @@ def refuse_cut_groups(host: Host) -> None:
         )
 
 
-def _users_own(host: Host) -> str:
+def _users_own(host: MegatronHost) -> str:
     """Why the user's sizes are part of what is computed."""
     if loss_named(host.loss_type).whole_groups:
         return f"loss_type {host.loss_type} compares the groups of a micro-batch"
@@ -55,7 +55,7 @@ def _users_own(host: Host) -> str:
     return why_sizes_matter(host.loss_type, with_liger=False, top_entropy_quantile=quantile)
 
 
-def _memory(host: Host) -> Memory:
+def _memory(host: MegatronHost) -> Memory:
     """What there is for a micro-batch, on the rank that has least. Every rank comes here: a collective."""
     args = host.args
     free = least(_free(host), host.device)
@@ -74,7 +74,7 @@ def _memory(host: Host) -> Memory:
     return Memory(args.max_completion_length, free * args.tensor_model_parallel_size, shape)
 
 
-def _free(host: Host) -> float | None:
+def _free(host: MegatronHost) -> float | None:
     """Bytes that will be free beside the optimizer and a colocated vLLM; None without a GPU that tells."""
     free = free_beside_vllm(host.args) if torch.cuda.is_available() else None
     trained = sum(p.numel() for model in host.unwrapped_models for p in model.parameters() if p.requires_grad)

@@ -23,7 +23,7 @@ class Ranks:
     is_main_process: bool  # it speaks: with Megatron the last, which has the loss
 
 
-class Host(Protocol):
+class MegatronHost(Protocol):
     """ms-swift's Megatron GRPO trainer as our collaborators see it."""
 
     # The run.
@@ -69,7 +69,7 @@ class Host(Protocol):
         """Rewards ``(n, functions)`` of this rank's completions."""
 
 
-def rows_of_evaluation_batch(host: Host) -> int:
+def rows_of_evaluation_batch(host: MegatronHost) -> int:
     """Validation rows that all ranks answer at a time."""
     return int(host.args.global_batch_size // host.num_generations_eval)
 

@@ -21,7 +21,7 @@ from swift_grpo_ext.group.self_check import limits, mismatch
 from swift_grpo_ext.group.vision_once import VISION_BYTES
 from swift_grpo_ext.megatron.attention import ONE_CALL, SDPA, why_not_one_call
 from swift_grpo_ext.megatron.features import decide
-from swift_grpo_ext.megatron.host import Host, Logps
+from swift_grpo_ext.megatron.host import Logps, MegatronHost
 from swift_grpo_ext.megatron.layers import install
 from swift_grpo_ext.megatron.packs import Inputs, SharedBatch, analysed, shared
 from swift_grpo_ext.megatron.predictions import IGNORED, Predictions, predictions_of_rows
@@ -38,7 +38,7 @@ _OF_TOKENS = ("input_ids", "position_ids", "text_position_ids", "mm_token_type_i
 
 
 @dataclass
-class Known:
+class KnownBatch:
     """What is known of one micro-batch."""
 
     predictions: Predictions | None = None  # its completion tokens; None if it goes ms-swift's way
@@ -48,16 +48,16 @@ class Known:
     taught: bool = False  # a teacher's log-probs are compared with the old ones
 
 
-class Passes:
+class MegatronPasses:
     """Answers the trainer's questions for log-probs."""
 
-    def __init__(self, host: Host, settings: Settings) -> None:
+    def __init__(self, host: MegatronHost, settings: Settings) -> None:
         self._host = host
         self.features = decide(host, settings)
-        self._table: dict[int, Known] = {}  # by ms-swift's micro-batch
+        self._table: dict[int, KnownBatch] = {}  # by ms-swift's micro-batch
         self._first_passes = FirstPasses(host.device, on="self_check" in self.features, waits=True)
         self._phase = ""  # of the passes while a generation batch is prepared
-        self._current: Known | None = None
+        self._current: KnownBatch | None = None
         self._before_update = 0  # micro-batches of the first update that are yet to come
         self.changed: Callable[[], None] = lambda: None  # called when something is turned off
         self.prepared: list[GRPOBatch] = []  # micro-batches of the generation batch at hand, in order
@@ -132,15 +132,15 @@ class Passes:
         ):
             yield
 
-    def prepare(self, inputs: Inputs, first_update: bool) -> Known:
+    def prepare(self, inputs: Inputs, first_update: bool) -> KnownBatch:
         """Find out how passes over a micro-batch go, together with all ranks that compute it."""
         known = self._table[id(inputs["grpo_batch"])] = self._known(inputs, self.features)
         known.first_update = first_update
         return known
 
-    def _known(self, inputs: Inputs, features: Features) -> Known:
+    def _known(self, inputs: Inputs, features: Features) -> KnownBatch:
         """How passes over a micro-batch go with these features. Every rank that computes it comes here."""
-        known = Known()
+        known = KnownBatch()
         if "completion_logits" not in features:
             return known
         known.predictions = predictions_of_rows(self._padded(inputs)["labels"])
@@ -206,17 +206,17 @@ class Passes:
             grpo_batch.old_per_token_logps = logps.detach()
         return known.first_update
 
-    def _needs_no_old(self, known: Known) -> bool:
+    def _needs_no_old(self, known: KnownBatch) -> bool:
         return known.first_update and "skip_old_logps" in self.features
 
     # How a pass goes.
 
-    def _pass(self, known: Known, inputs: Inputs, stock: Callable[[Iterator[Any]], Logps]) -> Logps:
+    def _pass(self, known: KnownBatch, inputs: Inputs, stock: Callable[[Iterator[Any]], Logps]) -> Logps:
         with self._way(known):
             return stock(iter([dict(inputs)]))  # a pass moves the labels of the mapping that it is given
 
     @contextmanager
-    def _way(self, known: Known) -> Iterator[None]:
+    def _way(self, known: KnownBatch) -> Iterator[None]:
         prepare = partial(self._prepared, known, utils.prepare_batch)
         stock = vocab_parallel_utils.compute_logps_and_entropy_from_logits
         with ExitStack() as stack:
@@ -232,7 +232,12 @@ class Passes:
             yield
 
     def _prepared(
-        self, known: Known, stock: Callable[..., Inputs], args: Any, data: Inputs, vp_stage: int | None = None
+        self,
+        known: KnownBatch,
+        stock: Callable[..., Inputs],
+        args: Any,
+        data: Inputs,
+        vp_stage: int | None = None,
     ) -> Inputs:
         if known.shared:
             return known.shared.inputs(encoded=known.batch is not None)
@@ -255,16 +260,18 @@ class Passes:
 
     # The check of the first pass.
 
-    def _checked(self, known: Known, inputs: Inputs, stock: Callable[[Iterator[Any]], Logps]) -> Known:
+    def _checked(
+        self, known: KnownBatch, inputs: Inputs, stock: Callable[[Iterator[Any]], Logps]
+    ) -> KnownBatch:
         """How a micro-batch goes once ours was held against ms-swift's way. Every rank comes here."""
 
-        def attempt(features: Features) -> Attempt[Known]:
+        def attempt(features: Features) -> Attempt[KnownBatch]:
             ours = known if features == self.features else self._known(inputs, features)
             compares = bool((inputs["labels"] != IGNORED).any())
             return Attempt(lambda: self._why_wrong(ours, inputs, stock), lambda: ours, compares)
 
         made, features = self._first_passes.run("pass", self.features, attempt)
-        made = made or Known()
+        made = made or KnownBatch()
         # The same object, which the update's pass finds again.
         known.predictions, known.batch, known.shared = made.predictions, made.batch, made.shared
         if features != self.features:
@@ -272,9 +279,9 @@ class Passes:
             self.changed()
         return known
 
-    def _why_wrong(self, known: Known, inputs: Inputs, stock: Callable[[Iterator[Any]], Logps]) -> str:
+    def _why_wrong(self, known: KnownBatch, inputs: Inputs, stock: Callable[[Iterator[Any]], Logps]) -> str:
         """Why log-probs of our way cannot be used; empty if they can, and on stages without log-probs."""
-        found, expected = (self._pass(way, inputs, stock)[0] for way in (known, Known()))
+        found, expected = (self._pass(way, inputs, stock)[0] for way in (known, KnownBatch()))
         if found is None or expected is None:
             return ""
         ahead = inputs["labels"].roll(-1, -1) != IGNORED

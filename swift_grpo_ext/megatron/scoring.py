@@ -11,14 +11,14 @@ from swift.megatron.trainers.utils import gather as gather_over
 from swift.rl_core.data import GRPOBatch
 from torch import Tensor
 
-from swift_grpo_ext.megatron.host import Host
+from swift_grpo_ext.megatron.host import MegatronHost
 from swift_grpo_ext.trainer.baselines import Baselines, leave_out, numbers
 from swift_grpo_ext.trainer.rollout import enough
 from swift_grpo_ext.trainer.samples import VisionSample
 from swift_grpo_ext.trainer.scoring import Scoring
 
 
-def ranks_in_order(host: Host) -> list[int]:
+def ranks_in_order(host: MegatronHost) -> list[int]:
     """All ranks in the order of their completions: those that compute the same ones follow each other."""
     ranks = gather_object([(mpu.get_data_parallel_rank(), dist.get_rank(host._get_rollout_group()))])
     return sorted(range(len(ranks)), key=ranks.__getitem__)
@@ -45,7 +45,7 @@ class RankScoring:
     """Gives `Scoring`, which judges the completions of all ranks together, those of one."""
 
     def __init__(self, host: Any, scoring: Scoring) -> None:
-        self._host: Host = host
+        self._host: MegatronHost = host
         self._scoring = scoring
         scoring.baselines = RankBaselines(host)
 

@@ -17,7 +17,7 @@ from swift_grpo_ext.megatron.group_cut import cut_by_groups, refuse_cut_groups
 from swift_grpo_ext.megatron.held_out import MegatronHeldOut
 from swift_grpo_ext.megatron.host import Logps, Ranks, log_from_last_rank
 from swift_grpo_ext.megatron.packs import Inputs
-from swift_grpo_ext.megatron.passes import Passes
+from swift_grpo_ext.megatron.passes import MegatronPasses
 from swift_grpo_ext.megatron.predictions import OutputLayers
 from swift_grpo_ext.megatron.scoring import RankScoring
 from swift_grpo_ext.megatron.watching import Watching
@@ -42,7 +42,7 @@ class MegatronGRPOTrainer(HostGRPOTrainer):
 
     sample_cls = VisionSample
     dynamic_num_samples = False
-    passes: Passes
+    passes: MegatronPasses
     train_dataset: Any = None
     eval_dataset: Any = None
 
@@ -77,7 +77,7 @@ class MegatronGRPOTrainer(HostGRPOTrainer):
             for model in self.unwrapped_models:
                 turn_off_unasked_dropout(model, part="megatron")
             self.output_layers = OutputLayers([*self.unwrapped_models, *self.ref_models])
-            self.passes = Passes(self, current_settings())
+            self.passes = MegatronPasses(self, current_settings())
             sizes, line = cut_by_groups(self, current_settings(), "shared_prefix" in self.passes.features)
             self.micro_batch_size = sizes.batch
             self.args.num_microbatches = sizes.accumulation

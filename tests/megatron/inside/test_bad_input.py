@@ -17,7 +17,7 @@ from swift_grpo_ext.megatron import features, passes
 from swift_grpo_ext.megatron.attention import ONE_CALL, SDPA, pack_params, why_not_one_call
 from swift_grpo_ext.megatron.group_cut import refuse_cut_groups
 from swift_grpo_ext.megatron.packs import padded
-from swift_grpo_ext.megatron.passes import Known, Passes
+from swift_grpo_ext.megatron.passes import KnownBatch, MegatronPasses
 from swift_grpo_ext.megatron.predictions import IGNORED, predictions_of_rows
 from swift_grpo_ext.megatron.trainer import HostGRPOTrainer, MegatronGRPOTrainer
 from swift_grpo_ext.trainer import distributed
@@ -35,7 +35,7 @@ def told(monkeypatch):
 
 def bare(**host):
     """Passes of which nothing is set up."""
-    made = Passes.__new__(Passes)
+    made = MegatronPasses.__new__(MegatronPasses)
     made._host = SimpleNamespace(device="cpu", is_main_process=True, **host)
     return made
 
@@ -102,7 +102,7 @@ def test_the_self_check_gives_each_pass_labels_of_its_own(monkeypatch):
     made.features = Features("megatron")
     made._first_passes = FirstPasses(torch.device("cpu"), on=True, waits=False)
     made._way = lambda known: nullcontext()
-    known = Known(predictions_of_rows(labels))
+    known = KnownBatch(predictions_of_rows(labels))
     assert made._checked(known, {"labels": labels}, stock) is known
     assert known.predictions
     assert "completion_logits" in made.features

@@ -61,9 +61,9 @@ def test_the_list_has_every_name_that_we_import_override_or_call(monkeypatch):
 def test_the_trainer_has_what_our_protocol_names():
     from swift.megatron.trainers.grpo_trainer import MegatronGRPOTrainer
 
-    from swift_grpo_ext.megatron.host import Host
+    from swift_grpo_ext.megatron.host import MegatronHost
 
-    attributes, methods = drift.members(Host)
+    attributes, methods = drift.members(MegatronHost)
     assert not {name for name in methods if not hasattr(MegatronGRPOTrainer, name)}
     own = [cls for cls in MegatronGRPOTrainer.__mro__ if cls.__module__.startswith("swift.")]
     sources = "".join(Path(getsourcefile(cls)).read_text(encoding="utf-8") for cls in own)
