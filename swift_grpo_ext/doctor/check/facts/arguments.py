@@ -183,7 +183,7 @@ def _fix(message: str, name: str, parser: argparse.ArgumentParser) -> str:
         return new
     if match := re.search(r"(?:option|choice): '?(.*?)'? (?:could match|\(choose from) ([^)]*)", message):
         close = sure(match[1], re.findall(r"[^\s',]+", match[2]), 0.7)
-        return close if close.startswith("--") else f"--{name} {close}" if close else ""
+        return close if close.startswith("--") else f"--{name} {close or 'with one of these'}"
     values = {"expected": "VALUE", "invalid int": "1", "invalid float": "NUMBER"}
     return next((f"--{name} {value}" for sign, value in values.items() if sign in message), "")
 

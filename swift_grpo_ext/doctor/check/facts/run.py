@@ -167,4 +167,4 @@ class Run:
     def model(self) -> str:
         """The model's folder if it is here, else its name."""
         name = str(self.arguments.model or "")
-        return str(self.find(name) or name) if name else ""
+        return str(self.find(name) or name) if name and self.folders else name

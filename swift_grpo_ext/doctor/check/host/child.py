@@ -54,7 +54,7 @@ _ARGUMENTS = (
 )
 # transformers checks last: what it says behind a refusal of ms-swift may only follow from that.
 _ARGUMENTS_OF_TRANSFORMERS = ("/transformers/training_args.py", "/transformers/utils/generic.py")
-_REFUSALS = (ValueError, NotImplementedError, AssertionError)
+_REFUSALS = (ValueError, NotImplementedError, AssertionError, ZeroDivisionError)
 
 
 class _NotKnownHereError(Exception):

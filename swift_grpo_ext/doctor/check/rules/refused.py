@@ -33,6 +33,7 @@ _CURES = {
     "FSDP2 is not compatible": "keep --fsdp or --deepspeed",
     "set the quant_bits": "--quant_bits 4",
     "At most one of fp16 and bf16": "--bf16 true alone",
+    "ZeroDivisionError": "more ranks: as many as tensor x pipeline x context parallel sizes, or a multiple",
     "load_best_model_at_end": "--save_steps a multiple of --eval_steps, both by the same strategy",
 }
 OF_BATCHES = (

@@ -1,0 +1,79 @@
+"""Inputs that nobody writes in good faith: one line and exit code 3, in a moment; and words that stay short."""
+
+import os
+import time
+
+import pytest
+
+from swift_grpo_ext.doctor.check import command, inputs
+
+pytestmark = pytest.mark.usefixtures("launch_folder")
+
+BOMB = "a0: &a0 [x, x]\n" + "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 12))
+FILES = {
+    "bomb.yaml": BOMB.encode(),
+    "brackets.json": b"[" * 100_000,
+    "brackets.yaml": b"[" * 100_000,
+    "large.yaml": b"model: x\n" * 100_000,
+    "options.sh": b"swift rlhf " + b"--seed 1 " * 20_000 + b"\n",
+    "more_options.sh": b"swift rlhf " + b"--seed 1 " * 200_000 + b"\n",
+    "ifs.sh": b"if true; then\n" * 20_000 + b"swift rlhf --seed 1\n",
+    "exports.sh": b"export A=1\n" * 600_000 + b"swift rlhf --seed 1\n",
+    "binary.sh": bytes(range(256)) * 400,
+    "utf_16.sh": "swift rlhf --seed 1\n".encode("utf-16"),
+    "quotes.sh": b"'" * 99_999,
+    "substitutions.sh": b'"$(' * 50_000,
+    "here.sh": b"<<A\n" * 60_000,
+    "tests.sh": b"[" * 100_000,
+}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_the_answer_is_a_line_in_a_moment(name, tmp_path, capsys):
+    (tmp_path / name).write_bytes(FILES[name])
+    started = time.process_time()
+    assert command.check([name], quick=True, row_limit=0) == command.COULD_NOT_CHECK
+    assert time.process_time() - started < 5
+    printed = capsys.readouterr().out.splitlines()
+    assert printed[0].startswith("could not check: ")
+    assert len(printed) <= 2
+    assert max(map(len, printed)) < 400
+
+
+def test_a_word_that_is_no_file_name_is_no_traceback(capsys):
+    assert command.check(["x" * 130_000], quick=True) == command.COULD_NOT_CHECK
+    assert len(capsys.readouterr().out) < 600
+
+
+def test_long_values_are_cut_and_what_was_not_checked_is_short(capsys):
+    words = ["--rlhf_type", "grpo", "--model", "x/" + "y" * 10_000, "--dataset", "/no/" + "z" * 10_000]
+    assert command.check([*words, "--reward_funcs", "w" * 10_000], quick=True) == 2
+    assert max(map(len, capsys.readouterr().out.splitlines())) < 700
+    unknown = " ".join(f'--{name} "$({name} -- "$(dirname $0)")"' for name in command.OF_BATCHES)
+    with open("train.sh", "w") as file:
+        file.write(f"swift rlhf --rlhf_type grpo --model $(cat model) {unknown}\n")
+    command.check(["train.sh"], quick=True)
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert len(last.partition("not checked: ")[2]) <= 160
+    assert "more" in last
+    assert "$(" not in last
+
+
+def test_an_exception_of_ours_is_one_line_and_exit_code_3(capsys, monkeypatch):
+    def fails(*_words, **_named):
+        raise KeyError("gone")
+
+    monkeypatch.setattr(inputs, "runs", fails)
+    assert command.check(["--seed", "1"], quick=True) == command.COULD_NOT_CHECK
+    assert capsys.readouterr().out.splitlines() == [
+        "could not check: check itself fails: KeyError: 'gone'",
+        "        -> report it",
+    ]
+
+
+def test_a_pipe_and_a_circle_of_links_are_no_scripts(tmp_path):
+    os.mkfifo("pipe.sh")
+    os.symlink("b.sh", "a.sh")
+    os.symlink("a.sh", "b.sh")
+    for name in ("pipe.sh", "a.sh", str(tmp_path)):
+        assert command.check([name], quick=True) == command.COULD_NOT_CHECK
