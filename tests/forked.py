@@ -8,6 +8,7 @@ imports, and each run forks its ranks from it, with their environment and their 
 import atexit
 import json
 import os
+import select
 import signal
 import socket
 import subprocess
@@ -148,9 +149,9 @@ class ForkedWorker:
 
     def poll(self) -> int | None:
         """How it ended; None if it goes on."""
-        with suppress(subprocess.TimeoutExpired):
-            return self.wait(0.001)
-        return None
+        if self._code is None and not select.select([self._connection], [], [], 0)[0]:
+            return None
+        return self.wait()
 
     def wait(self, timeout: float | None = None) -> int:
         """How it ended."""
