@@ -3,7 +3,7 @@
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -99,20 +99,18 @@ class Monitors:
     @contextmanager
     def encoding(self) -> Iterator[None]:
         """While this is open, the time in which an engine of this process encodes its requests is a phase."""
-        with self.guard.around("clock of encoding", self._timed_encoding):
-            yield
-
-    def _timed_encoding(self) -> AbstractContextManager[object]:
-        if self._host.args.vllm_mode == "server":  # it encodes by itself
-            return nullcontext()
         engine: Any = self._host.engine
-        encode = engine._batch_encode
+        encode = getattr(engine, "_batch_encode", None)
+        if encode is None or self._host.args.vllm_mode == "server":  # which encodes by itself
+            yield
+            return
 
         def timed(*args: object, **kwargs: object) -> object:
             with self.phase("encode"):
                 return encode(*args, **kwargs)
 
-        return swapped(engine, "_batch_encode", timed)
+        with swapped(engine, "_batch_encode", timed):
+            yield
 
     @contextmanager
     def watching(self) -> Iterator[None]:
@@ -121,7 +119,7 @@ class Monitors:
             yield
             return
         try:
-            with self.guard.around("numerics", self.tracer.clipping):
+            with self.tracer.clipping():
                 yield
         except BaseException as error:
             self.watch.failed(error)

@@ -5,8 +5,7 @@ import sys
 import time
 import traceback
 from collections import defaultdict
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Concatenate, ParamSpec, Protocol, TypeVar
 
@@ -35,7 +34,7 @@ class Guarded(Protocol):
 class Guard:
     """Runs what watches on one rank. A part that raises, or takes too long, is off for the rest of the run.
 
-    Exceptions pass through that are no errors (Ctrl-C), and those of code that a part surrounds.
+    Exceptions pass through that are no errors (Ctrl-C).
     """
 
     def __init__(self, rank: int = 0, clock: Callable[[], float] = time.monotonic) -> None:
@@ -76,28 +75,6 @@ class Guard:
                 self.turn_off(part, f"rank {rank}: {why}")
         # What took long is there all the same, on all ranks, and is the last that the part gives.
         return None if any(failed for _, failed in of_ranks) else result
-
-    @contextmanager
-    def around(self, part: str, make: Callable[[], AbstractContextManager[object]]) -> Iterator[None]:
-        """While this is open, the context of a part is; it is left even if the part has been turned off."""
-        context = self.run(part, lambda: _entered(make()))
-        try:
-            yield
-        except BaseException as error:
-            self._leave(part, context, error)
-            raise
-        self._leave(part, context, None)
-
-    def _leave(
-        self, part: str, context: AbstractContextManager[object] | None, error: BaseException | None
-    ) -> None:
-        if context is None:
-            return
-        try:
-            context.__exit__(type(error) if error else None, error, error.__traceback__ if error else None)
-        except Exception as failure:
-            if failure is not error:
-                self.turn_off(part, failure)
 
     def _attempt(
         self, part: str, action: Callable[[], Result], reads_device: bool
@@ -153,11 +130,6 @@ def watches(
         return guarded
 
     return guarding
-
-
-def _entered(context: AbstractContextManager[object]) -> AbstractContextManager[object]:
-    context.__enter__()
-    return context
 
 
 def _in_words(error: Exception) -> str:

@@ -23,10 +23,9 @@ Damaged = list[str] | None
 class Journal:
     """Appends events to ``watch/events.jsonl``. Several ranks may do so: each event is one short write."""
 
-    def __init__(self, output_dir: str | Path, rank: int, speaks: bool | None = None) -> None:
+    def __init__(self, output_dir: str | Path, rank: int) -> None:
         self.folder = Path(output_dir) / FOLDER
         self.rank = rank
-        self._speaks = rank == 0 if speaks is None else speaks  # with Megatron the last rank does
         self._warn = Once(lambda text: print(f"swift-grpo-ext [watch] {text}", file=sys.stderr, flush=True))
 
     def write(self, action: Callable[[], object]) -> None:
@@ -38,7 +37,7 @@ class Journal:
             self._warn(f"cannot write to {self.folder}, continuing without it: {error}", about="write")
 
     def add(self, kind: str, **facts: object) -> None:
-        """Write an event: ``verdict``, ``note``, ``numerics``, ``stall``, ``failed``, ``stopped`` ...."""
+        """Write an event: ``verdict``, ``bill``, ``numerics``, ``stall``, ``failed``, ``stopped`` ...."""
         event = {"time": time.time(), "kind": kind, "rank": self.rank, **facts}
         line = json.dumps(event, ensure_ascii=False, default=str) + "\n"
 
@@ -47,12 +46,6 @@ class Journal:
                 file.write(line)
 
         self.write(append)
-
-    def note(self, name: str, step: int, text: str) -> None:
-        """Say on the rank that speaks, and write down, what is worth knowing and no fault; no empty text."""
-        if self._speaks and text:
-            logger.info(f"swift-grpo-ext [{name}] {text}")
-            self.add("note", step=step, id=name, text=text)
 
 
 def read_events(output_dir: str | Path, kinds: Collection[str] = ()) -> list[dict[str, object]]:

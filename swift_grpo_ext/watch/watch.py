@@ -59,7 +59,7 @@ class Watch(TrainerCallback):
         self._first = getattr(args, "speaks", args.process_index == 0)
         self.phases = Phases()
         self.billing = Billing()
-        self.journal = Journal(args.output_dir, args.process_index, self._first)
+        self.journal = Journal(args.output_dir, args.process_index)
         self.tally = Tally()
         self.rollout = RolloutFacts()
         self.engine = EngineRecord()

@@ -17,7 +17,6 @@ NAMED = {
     "monitors",
     "set-up of the monitors",
     "held-out rewards",
-    "clock of encoding",
     "compat.json",
     "gains.json",
 }
@@ -156,26 +155,3 @@ def test_ctrl_c_is_no_fault_of_a_part():
     with pytest.raises(KeyboardInterrupt):
         guard.run("part", interrupted)
     assert guard.is_on("part")
-
-
-def test_what_a_context_surrounds_keeps_its_error_and_the_context_is_left():
-    guard, seen = Guard(), []
-
-    @contextmanager
-    def context():
-        try:
-            yield
-        finally:
-            seen.append("left")
-            raise ValueError("on the way out")
-
-    def body():
-        guard.turn_off("part", "by something else")
-        raise MemoryError
-
-    with pytest.raises(MemoryError), guard.around("part", context):
-        body()
-    with guard.around("other", context):
-        pass
-    assert seen == ["left", "left"]
-    assert not guard.is_on("other")
