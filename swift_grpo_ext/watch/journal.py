@@ -1,7 +1,6 @@
 """What a run leaves in its output folder: ms-swift's logs, and the events of the monitors."""
 
 import json
-import logging
 import re
 import sys
 import time
@@ -11,8 +10,6 @@ from typing import Any
 
 from swift_grpo_ext.errors import OutputFolderError
 from swift_grpo_ext.once import Once
-
-logger = logging.getLogger("swift")  # ms-swift's; importing it would load torch
 
 FOLDER = "watch"
 EVENTS = "events.jsonl"

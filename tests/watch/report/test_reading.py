@@ -148,8 +148,8 @@ def test_names_that_cannot_be_told_apart_stay(tmp_path):
 def test_the_bill_is_of_the_mean_step(tmp_path):
     folder = write_run(tmp_path / "run", [0.5] * 4)
     journal = Journal(folder, rank=0)
-    journal.add("bill", step=5, steps=5, seconds={"rollout": 15.0, "forward": 4.0, "check": 0.01}, work={})
+    journal.add("bill", step=5, steps=5, seconds={"rollout": 15.0, "forward": 4.0, "log": 0.01}, work={})
     journal.add("bill", step=6, steps=1, seconds={"rollout": 3.0, "forward": 2.0, "prepare": 0.1}, work={})
     seconds = {name: round(spent, 3) for name, spent in bill(read_run(folder)).items()}
-    assert seconds == {"rollout": 3.0, "policy forward": 1.0, "preparing rows": 0.017, "engine check": 0.002}
+    assert seconds == {"rollout": 3.0, "policy forward": 1.0, "preparing rows": 0.017, "logging": 0.002}
     assert bill(read_run(write_run(tmp_path / "other", [0.5] * 4))) == {}
