@@ -72,7 +72,6 @@ class StepFacts:
     master_moved: float | None = None  # share of the optimizer's float32 copies; None where there are none
     tokens: int | None = None  # completion tokens in the loss, all ranks
     entropy: float | None = None  # nats per token at the sampling temperature
-    resident: float | None = None  # GiB of the first rank that are in memory
     rollout: RolloutFacts = RolloutFacts()  # what the step was taken on
     engine: EngineRecord = EngineRecord()  # the last check of the engine that made it
 

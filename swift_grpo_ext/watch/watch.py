@@ -6,7 +6,6 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-import psutil
 from swift.callbacks import TrainerCallback
 from swift.utils import get_logger
 from transformers import TrainerControl, TrainerState, TrainingArguments
@@ -20,7 +19,6 @@ from swift_grpo_ext.watch.ending import EndRequest
 from swift_grpo_ext.watch.guard import watches
 from swift_grpo_ext.watch.journal import Journal
 from swift_grpo_ext.watch.learning import LearningMonitor
-from swift_grpo_ext.watch.memory import MemoryGrowth
 from swift_grpo_ext.watch.movement import Movement, Sampler, local_masters, local_parameters
 from swift_grpo_ext.watch.phases import Bill, Billing, Phases
 from swift_grpo_ext.watch.records import EngineRecord, RolloutFacts, StepFacts
@@ -63,7 +61,6 @@ class Watch(TrainerCallback):
         self.tally = Tally()
         self.rollout = RolloutFacts()
         self.engine = EngineRecord()
-        self._memory = MemoryGrowth()
         self._learning_rate: float | None = None
         self._stopped_dead = False
         self._unscored_steps = 0  # in a row
@@ -210,7 +207,6 @@ class Watch(TrainerCallback):
         seconds = self.phases.drain()
         add_scalars(self._trainer._metrics["train"], facts, seconds)
         self.tell(self.monitor.add(facts))
-        self.tell(self._memory.add(facts.resident))
         self._charge(step, self.billing.add(seconds), last=False)
 
     def _charge(self, step: int, bill: Bill | None, last: bool) -> None:
@@ -304,7 +300,6 @@ class Watch(TrainerCallback):
             master_moved=Movement(total.masters, total.masters_moved).share,
             tokens=round(total.tokens),
             entropy=total.surprise / total.forwarded if total.forwarded else None,
-            resident=psutil.Process().memory_info().rss / 2**30,
             rollout=self.rollout,
             engine=self.engine,
         )

@@ -81,7 +81,6 @@ def add_scalars(
         "watch/identical_groups": facts.rollout.identical,
         "watch/empty": facts.rollout.empty,
         "watch/entropy": facts.entropy,
-        "watch/resident_gib": facts.resident,
         "watch/engine_ratio": facts.engine.ratio,
         "watch/engine_difference": facts.engine.mean,
         "watch/engine_largest": facts.engine.largest,
