@@ -17,6 +17,7 @@ from swift_grpo_ext.rewards.catalogue import PREFIX
 from swift_grpo_ext.rewards.runtime.ledger import Counts
 from swift_grpo_ext.settings import disabled
 from swift_grpo_ext.swap import swapped
+from swift_grpo_ext.trainer import rollout_facts
 from swift_grpo_ext.trainer.host import Host, tower_modules
 from swift_grpo_ext.trainer.row_names import described
 from swift_grpo_ext.trainer.samples import LossValue, PerToken, Rewards, VisionSample
@@ -230,12 +231,12 @@ class Monitors:
             groups=len(completions) // size if size else 0,
             rewards=tuple(self._reward_facts(scores, size, figures, samples)),
             reward_std=figures.get("reward_std"),
-            advantaged=records.advantaged_share(advantages, figures),
+            advantaged=rollout_facts.advantaged_share(advantages, figures),
             coverage=figures.get("reward_coverage"),
             zero_variance=figures.get("frac_reward_zero_std"),
-            identical=records.identical_share(completions, size),
+            identical=rollout_facts.identical_share(completions, size),
             clipped=figures.get("completions/clipped_ratio"),
-            empty=records.empty_share(completions),
+            empty=rollout_facts.empty_share(completions),
         )
 
     def _reward_facts(
@@ -248,8 +249,8 @@ class Monitors:
             infinite = round(figures.get(f"rewards/{name}/infinite", 0))
             counts = scoring.counts.get(name, Counts(0, 0, 0))
             own = not called.startswith(PREFIX)
-            facts = records.reward_facts(
-                called, records.meant_scores(column, size) if own else column, infinite
+            facts = rollout_facts.reward_facts(
+                called, rollout_facts.meant_scores(column, size) if own else column, infinite
             )
             if counts.applies:
                 facts = replace(

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from swift_grpo_ext.trainer.rollout_facts import empty_share, identical_share, meant_scores, reward_facts
 from swift_grpo_ext.watch.causes import first_cause
 from swift_grpo_ext.watch.learning import LearningMonitor
 from swift_grpo_ext.watch.records import (
@@ -14,10 +15,6 @@ from swift_grpo_ext.watch.records import (
     RolloutFacts,
     RunFacts,
     StepFacts,
-    empty_share,
-    identical_share,
-    meant_scores,
-    reward_facts,
 )
 
 RUN = RunFacts(num_generations=8, max_steps=100)
