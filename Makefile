@@ -72,20 +72,24 @@ unit: $(READY) browser $(ENVS)/megatron/.ready $(TRANSFORMERS:%=$(ENVS)/%/.ready
 
 test-slow: $(READY)  ## the tests that take minutes
 	$(BIN)/python -m pytest -m slow -n 2 --dist loadgroup
+	@$(BIN)/python tools/lanes.py $@
 
 test-deepspeed-old: $(READY)  ## what older DeepSpeeds break, on second copies that are made on first use
 	$(BIN)/python -m pytest -m slow tests/compat/test_old_deepspeed.py tests/compat/test_zero0_bf16.py
+	@$(BIN)/python tools/lanes.py $@
 
 test-hosts: $(READY) $(HOSTS:%=$(ENVS)/host-%/.ready)  ## drift and end-to-end tests on both ends of the host range
 	set -e; for bin in $(HOSTS:%=$(ENVS)/host-%/bin) $(BIN); do \
 		$$bin/python -m pytest tests/test_host_names.py; \
 		$$bin/python -m pytest -m "not slow and not lane" -n 2 --dist loadgroup $(HOST_TESTS); done
+	@$(BIN)/python tools/lanes.py $@
 
 test-images: $(IMAGES:%=$(ENVS)/%/.ready) $(ENVS)/lowest/.ready  ## both sets that ms-swift recommends, and the lowest releases beside them (20 GB)
 	set -e; for lane in $(IMAGES); do \
 		$(ENVS)/$$lane/bin/python -m pytest -m "not slow and not lane" -n 2 --dist loadgroup $(IMAGE_SMOKE) $(IMAGE_TESTS); \
 		$(ENVS)/$$lane/bin/python -m examples.quickstart --model $(MODEL); done
 	$(ENVS)/lowest/bin/python -m pytest -m "not slow and not lane" -n 2 --dist loadgroup $(IMAGE_SMOKE) tests/rewards
+	@$(BIN)/python tools/lanes.py $@
 
 $(IMAGES:%=$(ENVS)/%/.ready): $(ENVS)/%/.ready: constraints/%.txt
 	$(PYTHON312) -m venv --clear $(@D)
@@ -100,38 +104,47 @@ $(ENVS)/lowest/.ready: constraints/lowest.txt tools/overlay.py $(ENVS)/image-4/.
 
 test-legacy: $(READY)  ## plugins/legacy_swift3.py on ms-swift 3.1 to 3.5, which are installed on first use
 	$(BIN)/python -m pytest -m lane tests/legacy
+	@$(BIN)/python tools/lanes.py $@
 
 test-liger: $(READY) $(ENVS)/liger/.ready  ## liger's own GRPO loss over our log-probs
 	$(ENVS)/liger/bin/python -m pytest -m lane tests/trainer/test_liger.py
+	@$(BIN)/python tools/lanes.py $@
 
 test-megatron: $(READY) $(ENVS)/megatron/.ready $(ENVS)/megatron-ray/.ready $(ENVS)/vllm/.ready  ## Megatron's trainer on the CPU: every layout and family; PIECE=... for some
 	$(BIN)/python -m pytest tests/megatron -n 2 --dist loadgroup $(if $(PIECE),-k "$(PIECE)")
+	@$(if $(PIECE),,$(BIN)/python tools/lanes.py $@)
 
 test-processors: $(READY)  ## the tests that compare numbers, under other instruction sets and numbers of threads
 	set -e; for one in $(PROCESSORS); do IFS=/; set -- $$one; unset IFS; \
 		echo "ATen $$1, oneDNN $$2, MKL $$3, threads $$4"; \
 		ATEN_CPU_CAPABILITY=$$1 ONEDNN_MAX_CPU_ISA=$$2 MKL_ENABLE_INSTRUCTIONS=$$3 OMP_NUM_THREADS=$$4 \
 		$(BIN)/python -m pytest -m "not slow and not lane" -n 2 --dist loadgroup $(NUMERIC); done
+	@$(BIN)/python tools/lanes.py $@
 
 test-trackers: $(READY) $(ENVS)/trackers/.ready  ## scalars and pictures in wandb, swanlab and tensorboard
 	$(ENVS)/trackers/bin/python -m pytest -m lane tests/watch/test_trackers.py
+	@$(BIN)/python tools/lanes.py $@
 
 test-triton: $(READY) $(ENVS)/triton/.ready  ## kernels that a GPU runs, under Triton's interpreter
 	$(ENVS)/triton/bin/python -m pytest -m lane tests/group/test_interpreted.py
+	@$(BIN)/python tools/lanes.py $@
 
 MS_SWIFT ?= $(CURDIR)/.swift_grpo_ext/ms-swift
 test-treepo: $(READY) $(ENVS)/megatron/.ready $(MS_SWIFT)/examples  ## ms-swift's own tree search, which no wheel has (MS_SWIFT=a checkout, else it is cloned)
 	MS_SWIFT=$(MS_SWIFT) $(BIN)/python upstream/verify treepo-example
 	MS_SWIFT=$(MS_SWIFT) $(BIN)/python -m pytest -s -m lane tests/trainer/test_treepo.py
+	@$(BIN)/python tools/lanes.py $@
 
 $(MS_SWIFT)/examples:
 	git clone --quiet --depth 1 --branch v4.5.2 https://github.com/modelscope/ms-swift $(MS_SWIFT)
 
 test-upstream: $(READY) $(ENVS)/megatron/.ready  ## every patch of upstream/: its test fails without it, passes with it
 	$(BIN)/python upstream/verify
+	@$(BIN)/python tools/lanes.py $@
 
 test-vllm: $(READY) $(ENVS)/vllm/.ready  ## rollouts by a real vLLM, colocate and server, on the CPU
 	$(ENVS)/vllm/bin/python -m pytest -m lane tests/engines
+	@$(BIN)/python tools/lanes.py $@
 
 $(ENVS)/vllm/.ready: constraints/vllm.txt tools/overlay.py $(READY)
 	$(BIN)/python tools/overlay.py --as-listed $(@D) $<

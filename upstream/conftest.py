@@ -40,7 +40,9 @@ def reward(monkeypatch):
     from swift.rewards import orms
 
     def register(function, name="under_test"):
-        monkeypatch.setitem(orms, name, function)
+        # ms-swift builds what stands in its table: a class, or here something that gives the function.
+        made = function if isinstance(function, type) else lambda args=None: function
+        monkeypatch.setitem(orms, name, made)
         return name
 
     return register
