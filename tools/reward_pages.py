@@ -12,18 +12,34 @@ import re
 import sys
 import textwrap
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
-from types import NoneType
+from types import ModuleType, NoneType
 from typing import Annotated, Any, Literal, get_args, get_origin
 
 from swift_grpo_ext.rewards.catalogue import MODULES, PREFIX, all_rewards
 from swift_grpo_ext.rewards.contract import Reward
-from swift_grpo_ext.rewards.reading.answer import KEYS
-from swift_grpo_ext.rewards.reading.words import DIALECTS
 
 FOLDER = Path(__file__).parents[1] / "docs" / "rewards"
 INDEX = "README.md"
 BY_HAND = "write-your-own.md"
+PLACE = "where-an-answer-stands.md"
+# The files of `rewards/values` whose grammar a module's rewards read.
+VALUES = {
+    "grounding": ["regions"],
+    "detection": ["regions"],
+    "click": ["action"],
+    "tool_use": ["tool_call"],
+    "temporal": ["span"],
+    "counting": ["count"],
+    "choice": ["choice"],
+    "yes_no": ["yes_no"],
+    "numeric": ["number"],
+    "math_equality": ["mathematics"],
+    "mixed": ["choice", "yes_no", "number", "mathematics", "text"],
+    "ocr": ["text"],
+    "text_overlap": ["text"],
+}
 RUNS = {
     "inline": "in the trainer's process, in linear time",
     "process": "in child processes that are killed at their limit",
@@ -100,7 +116,35 @@ def pages() -> dict[str, str]:
     """File name to text of every page."""
     rewards = all_rewards()
     made = {f"{name}.md": page(reward) for name, reward in rewards.items()}
-    return {**made, INDEX: index(rewards)}
+    return {PLACE: place_page(), **made, INDEX: index(rewards)}
+
+
+def place_page() -> str:
+    """Where an answer stands, and the grammar of each kind of value: the docstrings of these modules."""
+    names = dict.fromkeys(name for listed in VALUES.values() for name in listed)
+    blocks = [
+        "<!-- made by tools/reward_pages.py from swift_grpo_ext/rewards/place.py and values/ -->\n"
+        "# Where an answer stands",
+        prose(import_module("swift_grpo_ext.rewards.place")),
+        "Anything else is 0, with a reason: `unread: 'I think it is 4' is no count (a whole number, or zero "
+        "to twenty)`. What was read and the reason stand beside the completion in `completions.jsonl`, in "
+        "the report and in `swift-grpo-ext score`. A gold is read by the same grammar, or not scored.",
+        *(f"## {name.replace('_', ' ').capitalize()}\n\n{grammar(name)}" for name in names),
+    ]
+    return "\n\n".join(blocks) + "\n"
+
+
+def grammar(name: str) -> str:
+    """The grammar of a kind of value, with its examples."""
+    return prose(import_module(f"swift_grpo_ext.rewards.values.{name}"))
+
+
+def prose(module: ModuleType) -> str:
+    """A module's docstring as Markdown, its examples as code."""
+    blocks = (inspect.getdoc(module) or "").split("\n\n")
+    return "\n\n".join(
+        f"```python\n{block}\n```" if block.startswith(">>>") else markdown(block) for block in blocks
+    )
 
 
 def index(rewards: dict[str, Reward]) -> str:
@@ -115,7 +159,7 @@ def index(rewards: dict[str, Reward]) -> str:
             "# Rewards",
             "",
             'Names for `--reward_funcs`, with `--external_plugins "$(swift-grpo-ext path)"`. '
-            f"None fits? [Write your own]({BY_HAND}).",
+            f"First read [where an answer stands]({PLACE}). None fits? [Write your own]({BY_HAND}).",
             "",
             "| name | range | score |",
             "|---|---|---|",
@@ -144,19 +188,13 @@ def page(reward: Reward) -> str:
 
 
 def answer_section(reward: Reward) -> str:
-    """How an answer is found in a completion; empty for a reward that compares with no gold."""
+    """What an answer is; empty for a reward that compares with no gold."""
     if not reward.gold:
         return ""
-    thinking = " ".join(f"`{mark}`" for mark in DIALECTS.thinking)
-    blocks = " ".join(f"`{mark}`" for mark in DIALECTS.answers)
-    return (
-        "## How an answer is found\n\n"
-        f"What stands in a thinking part is none; a part is opened by one of {thinking}, and runs to what "
-        f"closes it, or to the end. Of the rest the last closed block counts, opened by one of "
-        f"{blocks}; without one, all of it. "
-        "A short answer may stand in `\\boxed{}`, in bold, in a fence, behind a label such as "
-        f"`Answer:`, or in JSON under a key such as {', '.join(f'`{key}`' for key in KEYS[:5])}."
-    )
+    module = MODULES[reward.name.removeprefix(PREFIX)]
+    grammars = [grammar(name) for name in VALUES.get(module, [])]
+    head = f"## What is read\n\nWhat stands [where the answer does]({PLACE}), and has to be all of it:"
+    return "\n\n".join([head, *grammars]) if grammars else ""
 
 
 def facts(reward: Reward) -> str:

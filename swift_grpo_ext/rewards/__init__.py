@@ -1,15 +1,18 @@
-"""Reward functions: what a completion states is compared with the row's gold. The way of the data:
+"""Reward functions: what a completion states is compared with the row's gold. The way of a completion:
 
-1. The completion, a text. `reading.answer` leaves out the thought, and takes the answer out of its block, its
-   box, its fence, its JSON.
-2. `reading.assertion.stated` leaves out what the answer only asks, supposes, heard, refuses or takes back.
-3. ``stated_...`` of `reading` finds the value: options, a polarity, a count, a number, regions, spans, an
-   action, tool calls, mathematics; or none, for a denial, a hedge or a contradiction states nothing.
-4. `gold` reads the row: the gold in the same kind of value, frame and unit, or why the row cannot be scored.
-5. The reward compares the two: one short function in a file of this folder, with its card as docstring.
+1. `place.answer_of` finds where the answer stands: its block, its box, its last line; or says why there is no
+   place.
+2. A file of `values` reads what stands there, by a grammar that its docstring gives: a count, an option,
+   boxes, an
+   action; or says that it is none. Nothing else reads.
+3. The gold of the row is read by the same grammar (`place.read_gold`; `gold` for boxes, frames and lists of
+   texts).
+4. The reward compares the two: one short function in a file of this folder, with its card as docstring. What
+   it
+   returns, `contract.Outcome`, holds the score, what was read, and why it is not more.
 
-`counting` and `reading.counts` are a good pair to read first. `runtime` runs rewards over batches, under
-limits and by the reward table; `offline` scores files; `registration` tells ms-swift of them.
+`counting` and `values.count` are a good pair to read first. `runtime` runs rewards over batches, under limits
+and by the reward table; `offline` scores files; `registration` tells ms-swift of them.
 """
 
 

@@ -1,12 +1,11 @@
 """The names of all rewards, and the module that each lives in; a reward is imported when it is asked for."""
 
-import json
 import re
 from importlib import import_module
 
 from swift_grpo_ext.errors import RewardError, SettingsError, nearest
 from swift_grpo_ext.rewards.contract import Reward
-from swift_grpo_ext.rewards.reading.json_text import decoded
+from swift_grpo_ext.rewards.json_text import decoded, strict
 
 PREFIX = "ext_"
 _PARAMETER = re.compile(r",(?=\s{0,4}\w{1,40}\s{0,4}=)")
@@ -77,5 +76,5 @@ def split_form(text: str) -> tuple[str, dict[str, object]]:
         if not equals:
             fix = f'"{name}:parameter=value,..."; parameters: {", ".join(reward.parameters) or "it has none"}'
             raise SettingsError(f"{part.strip()!r} is no parameter", where=f"--reward_funcs {text}", fix=fix)
-        parameters[key.strip()] = (decoded(value, json.loads) or [value.strip()])[0]
+        parameters[key.strip()] = (decoded(value, strict) or [value.strip()])[0]
     return name, reward.declared.checked(parameters)

@@ -8,18 +8,16 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from swift_grpo_ext.rewards.contract import Columns, Unscorable, reward
-from swift_grpo_ext.rewards.gold.columns import as_text, gold_value
+from swift_grpo_ext.rewards.contract import Columns, Outcome, Unread, Unscorable, gold_value, reward
 from swift_grpo_ext.rewards.gold.frames import SIZES_COLUMN, extent, image_aspect
 from swift_grpo_ext.rewards.gold.geometry import strictly_inside
 from swift_grpo_ext.rewards.gold.regions import PLACES, Places, check_gold_region, check_inside, moved
 from swift_grpo_ext.rewards.grounding import written_point
-from swift_grpo_ext.rewards.reading.action_space import Action, keys_of, status_of
-from swift_grpo_ext.rewards.reading.actions import action_of, parse_action
-from swift_grpo_ext.rewards.reading.answer import extract_answer
-from swift_grpo_ext.rewards.reading.region import Box, Point, Region, pointed_at
-from swift_grpo_ext.rewards.reading.tokens import token_f1
-from swift_grpo_ext.rewards.reading.words import ACTIONS
+from swift_grpo_ext.rewards.json_text import Json
+from swift_grpo_ext.rewards.place import answer_of, unwrapped
+from swift_grpo_ext.rewards.values.action import OPPOSITE, Action, action_of, keys_of, read, status_of
+from swift_grpo_ext.rewards.values.region import Box, Point, Region, pointed_at
+from swift_grpo_ext.rewards.values.text import token_f1
 
 GOLD = ("solution", "action", "answer", "gt_action", "operation")
 # Gold columns whose other parts stand in columns of their own: UI-R1 and GUI-R1, Mind2Web.
@@ -43,9 +41,15 @@ def _gold_action(columns: Columns, places: Places) -> Action:
         if columns.get(name) not in (None, "", []) and not _NO_PLACE.fullmatch(str(columns[name]))
     }
     if beside and isinstance(gold, str) and not gold.lstrip().startswith("{"):
-        action = action_of({"action": gold, **beside}, places.in_gold)
-    else:
-        action = parse_action(as_text(gold), places.in_gold)
+        gold = {"action": gold, **beside}
+    try:
+        action = (
+            action_of(gold, places.in_gold)
+            if isinstance(gold, dict)
+            else read(_written(gold), places.in_gold)
+        )
+    except Unread:
+        action = None
     if action is None:
         raise Unscorable(f"gold {gold!r:.80} is no action")
     if action.unknown:
@@ -57,6 +61,10 @@ def _gold_action(columns: Columns, places: Places) -> Action:
     if action.kind.endswith(_NEED_A_PLACE) and action.target is None:
         raise Unscorable(f"gold {gold!r:.80} has no place, or several")
     return action
+
+
+def _written(gold: Json) -> str:
+    return unwrapped(gold) if isinstance(gold, str) else json.dumps(gold)
 
 
 def _placed(place: Region | None, columns: Columns, places: Places) -> Region | None:
@@ -93,7 +101,7 @@ def click(
     radius: Annotated[float, Field(gt=0, le=1)] = 0.05,
     inside: Literal["hit", "gaussian"] = "hit",
     places: Places = PLACES,
-) -> float:
+) -> Outcome:
     """One action on a screen, 0..1: the right kind, at the right place, with the right text.
 
     Another kind of action than the gold's is 0; what different action spaces call it does not matter. A place
@@ -117,7 +125,7 @@ def click(
             box without area, NaN), or a gold point without ``image_sizes``, which the diagonal needs.
     Rises with: Nearness to the gold point, token F1 of the text.
     Gaming:
-        - Several actions: the last one counts (test_the_last_action_counts).
+        - Several different actions: none (test_several_actions_are_none).
         - Several coordinates in one action: none counts (test_several_places_in_one_action_are_none).
         - ``eval`` of the answer: nothing is ever evaluated (test_nothing_is_evaluated).
     Frame: Declared by `frame` and `gold_frame`.
@@ -130,13 +138,18 @@ def click(
         1.0
     """
     gold = _gold_action(columns, places)
-    answer = extract_answer(completion)
-    action = parse_action(answer, places.in_answers) if answer else None
-    target, last = (action.target, action.end) if action else (None, None)
-    start = _nearness(gold.target, target, columns, radius, inside, places)
-    end = _nearness(gold.end, last, columns, radius, inside, places)
-    if action is None:
-        return 0.0
+    if gold.target is not None and gold.target.box is None:
+        extent(places.frame, columns, places.image_index)  # a row without sizes is not scored
+        image_aspect(columns, places.image_index)
+    action = read(answer_of(completion, "located"), places.in_answers)
+    return Outcome.of(_score(action, gold, columns, radius, inside, places), action, gold)
+
+
+def _score(
+    action: Action, gold: Action, columns: Columns, radius: float, inside: str, places: Places
+) -> float:
+    start = _nearness(gold.target, action.target, columns, radius, inside, places)
+    end = _nearness(gold.end, action.end, columns, radius, inside, places)
     if gold.kind in _MOVES:
         right = action.kind in _MOVES and _same_direction(action, gold)
         return start if right and gold.text else float(right)
@@ -153,7 +166,7 @@ def _same_direction(action: Action, gold: Action) -> bool:
     wanted = gold.text or gold.towards
     worded = gold.kind if action.towards else action.kind
     if bool(action.towards) != bool(gold.towards) and worded == "scroll":
-        wanted = ACTIONS.opposite.get(wanted, "")
+        wanted = OPPOSITE.get(wanted, "")
     return bool(answered) and answered == wanted
 
 
@@ -183,7 +196,7 @@ def _nearness(
         return 1.0
     if gold.box is not None:
         return 0.0 if target is None else _hit(pointed_at(target), gold.box, inside == "gaussian")
-    width, height = extent(places.frame, columns, places.image_index)  # a row without sizes is not scored
+    width, height = extent(places.frame, columns, places.image_index)
     aspect = image_aspect(columns, places.image_index)
     if target is None:
         return 0.0

@@ -1,7 +1,10 @@
 """What a reward is: a pure function of one completion and its row, with a declared range and a spec card."""
 
+from __future__ import annotations
+
 import asyncio
 import dataclasses
+import datetime
 import functools
 import inspect
 import math
@@ -13,7 +16,7 @@ from typing import Any, Literal, TypeAlias, TypeVar, get_type_hints
 from pydantic import TypeAdapter, ValidationError
 
 from swift_grpo_ext.errors import RewardError, SettingsError, nearest
-from swift_grpo_ext.rewards.reading.json_text import Json
+from swift_grpo_ext.rewards.json_text import Json, decoded, strict
 
 _T = TypeVar("_T")
 Completion: TypeAlias = str | Sequence[Mapping[str, Any]] | Mapping[str, Any]
@@ -79,10 +82,57 @@ class Unscorable(Exception):
     """Raised inside a reward when the row, not the completion, is at fault: it becomes None, counted."""
 
 
+class NoGold(Unscorable):
+    """The row has no gold, or an empty one."""
+
+
+def gold_value(columns: Columns, names: tuple[str, ...]) -> Any:
+    """The first of these columns that the row has, as the file had it; NaN is a gap.
+
+    Raises:
+        NoGold: Every one of the columns is missing or empty.
+    """
+    for name in names:
+        value = restored(columns.get(name))
+        if not (value is None or value == "" or value == [] or value != value):
+            return value
+    raise NoGold(f"no gold in column {' or '.join(names)}")
+
+
+def restored(value: Any) -> Any:
+    """A value as the data set's file had it, of what loading made of it; a text out of its ``<answer>``.
+
+    Arrays and tensors become lists, days become text again, and so do whole numbers that stood beside others
+    in one column: ``3`` beside ``2.5`` is loaded as ``3.0``. Inside of an object, a text of JSON is what it
+    holds.
+    """
+    if isinstance(value, str):
+        _, opened, block = value.rpartition("<answer>")
+        return (block.partition("</answer>")[0] if opened else value).strip()
+    if isinstance(value, Mapping):
+        return {key: _inner(restored(inner)) for key, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [restored(item) for item in value]
+    if isinstance(value, datetime.date):
+        return value.isoformat().removesuffix("T00:00:00")
+    if callable(convert := getattr(value, "tolist", None)):
+        return restored(convert())
+    return int(value) if isinstance(value, float) and value.is_integer() and abs(value) < 2**53 else value
+
+
+def _inner(value: Json) -> Json:
+    is_json = isinstance(value, str) and value[:1] + value[-1:] in ("{}", "[]")
+    return next(iter(decoded(value, strict)), value) if is_json and isinstance(value, str) else value
+
+
 class Unread(Exception):
     """Raised inside a reward when the completion holds no value of its grammar: the lowest score."""
 
+    def __init__(self, text: str, grammar: str = "") -> None:
+        super().__init__(f"{text[:MAX_TOLD]!r} is no {grammar}" if grammar else text)
 
+
+MAX_TOLD = 200  # characters of an answer or a gold that are told
 UNREAD = "unread: "  # how the reason of a completion begins that is not in the form that the reward reads
 
 
@@ -94,6 +144,11 @@ class Outcome:
     reason: str = ""  # why there is no score, or not the highest; empty with None: it was not asked for one
     failed: bool = False  # there is none through the reward's own fault
     read: str | None = None  # the value that the answer was read as, as text; None: none was read
+
+    @classmethod
+    def of(cls, score: float, read: object, gold: object, highest: float = 1.0) -> Outcome:
+        """The score of an answer against a gold, which is told unless it is met."""
+        return cls(score, "" if score >= highest else f"gold: {gold}"[:MAX_TOLD], read=str(read)[:MAX_TOLD])
 
     @property
     def unread(self) -> bool:
@@ -196,28 +251,46 @@ class Reward:
         return self.outcome(completion, columns or {}, **parameters).score
 
     def outcome(
-        self, completion: str, columns: Columns, defaults: Columns | None = None, **parameters: object
+        self, completion: Completion, columns: Columns, defaults: Columns | None = None, **parameters: object
     ) -> Outcome:
-        """Like calling it, with the reason of a None; a row's columns override `defaults`."""
-        return self.waited(self.awaited(completion, columns, defaults, **parameters))
-
-    def waited(self, coroutine: Coroutine[Any, Any, _T]) -> _T:
-        """The result of a coroutine that scores, outside of a running loop."""
-        return asyncio.run(coroutine) if self.cost == "async" else finished(coroutine)
+        """Like calling it, with what was read and why; a row's columns override `defaults`."""
+        if self.cost == "async":
+            return asyncio.run(self.awaited(completion, columns, defaults, **parameters))
+        try:
+            chosen = self._chosen(columns, defaults, parameters)
+            return self._outcome(self.function(completion_text(completion), columns, **chosen))
+        except (Unscorable, Unread) as fault:
+            return self._without(fault)
 
     async def awaited(
         self, completion: Completion, columns: Columns, defaults: Columns | None = None, **parameters: object
     ) -> Outcome:
         """`outcome` inside a running loop."""
+        if self.cost != "async":
+            return self.outcome(completion, columns, defaults, **parameters)
         try:
-            given = self.declared.checked(parameters) if parameters else parameters
-            merged = {**(defaults or {}), **self.row_parameters(columns), **given}
-            result = self.function(completion_text(completion), columns, **self.declared.packed(merged))
-            return self._outcome(await result if self.cost == "async" else result)
-        except Unscorable as fault:
+            chosen = self._chosen(columns, defaults, parameters)
+            return self._outcome(await self.function(completion_text(completion), columns, **chosen))
+        except (Unscorable, Unread) as fault:
+            return self._without(fault)
+
+    def waited(self, coroutine: Coroutine[Any, Any, _T]) -> _T:
+        """The result of a coroutine that scores, outside of a running loop."""
+        return asyncio.run(coroutine) if self.cost == "async" else finished(coroutine)
+
+    def _chosen(
+        self, columns: Columns, defaults: Columns | None, parameters: dict[str, object]
+    ) -> dict[str, Any]:
+        """The parameters as the function takes them: given ones before the row's, these before defaults."""
+        if not self.parameters:
+            return self.declared.checked(parameters)
+        given = self.declared.checked(parameters) if parameters else parameters
+        return self.declared.packed({**(defaults or {}), **self.row_parameters(columns), **given})
+
+    def _without(self, fault: Unscorable | Unread) -> Outcome:
+        if isinstance(fault, Unscorable):
             return Outcome(None, str(fault))
-        except Unread as fault:
-            return Outcome(self.low, f"{UNREAD}{fault}")
+        return Outcome(self.low, f"{UNREAD}{fault}")
 
     def _outcome(self, result: float | Outcome) -> Outcome:
         """What the function returned as an outcome with a checked score."""

@@ -6,19 +6,19 @@ from typing import Annotated, TypeAlias
 
 from pydantic import Field
 
-from swift_grpo_ext.rewards.contract import Columns, Unscorable, reward
+from swift_grpo_ext.rewards.contract import Columns, Outcome, Unscorable, reward
 from swift_grpo_ext.rewards.gold.geometry import best_assignment, box_iou
 from swift_grpo_ext.rewards.gold.regions import GOLD, OBJECTS, READS, Objects, Places, gold_places
 from swift_grpo_ext.rewards.grounding import gold_boxes_text
-from swift_grpo_ext.rewards.reading.answer import extract_answer
-from swift_grpo_ext.rewards.reading.boxes import says_nothing, stated_regions
-from swift_grpo_ext.rewards.reading.region import Box
+from swift_grpo_ext.rewards.place import answer_of
+from swift_grpo_ext.rewards.values.region import Box
+from swift_grpo_ext.rewards.values.regions import read, says_nothing
 
 Threshold: TypeAlias = Annotated[float, Field(gt=0, le=1)]
 
 
 def _by_label(
-    completion: str, columns: Columns, places: Places
+    answer: str, columns: Columns, places: Places
 ) -> tuple[dict[str, list[Box]], dict[str, list[Box]]]:
     """Predicted and gold boxes by label; all under one label if the gold has none.
 
@@ -33,7 +33,7 @@ def _by_label(
         gold[" ".join(region.label.casefold().split())].append(region.box)
     unlabelled = set(gold) == {""}
     predicted: dict[str, list[Box]] = defaultdict(list)
-    for region in stated_regions(extract_answer(completion) or "", "box", places.in_answers):
+    for region in read(answer, "box", places.in_answers) if gold else ():
         if region.box is not None:
             label = "" if unlabelled else " ".join(region.label.casefold().split())
             predicted[label].append(region.box)
@@ -49,7 +49,7 @@ def hits(predicted: Sequence[Box], gold: Sequence[Box], threshold: float) -> int
 @reward(gold=GOLD, reads=READS, gold_text=gold_boxes_text)
 def detection_f1(
     completion: str, columns: Columns, *, iou_threshold: Threshold = 0.5, places: Objects = OBJECTS
-) -> float:
+) -> Outcome:
     """F1 of the detected objects at one IoU threshold, 0..1.
 
     A predicted box is a hit if it can be paired with a gold box of the same label at the threshold, one to
@@ -76,8 +76,10 @@ def detection_f1(
         >>> get_reward("ext_detection_f1")(answer, {"solution": gold})
         0.5
     """
-    predicted, gold = _by_label(completion, columns, places)
+    answer = answer_of(completion, "located")
+    predicted, gold = _by_label(answer, columns, places)
     if not gold:
-        return float(says_nothing(extract_answer(completion)))
+        return Outcome.of(float(says_nothing(answer)), answer, "nothing")
     pairs = sum(hits(predicted[label], boxes, iou_threshold) for label, boxes in gold.items())
-    return 2 * pairs / (sum(map(len, predicted.values())) + sum(map(len, gold.values())))
+    score = 2 * pairs / (sum(map(len, predicted.values())) + sum(map(len, gold.values())))
+    return Outcome.of(score, dict(predicted), dict(gold))

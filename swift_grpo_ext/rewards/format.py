@@ -1,29 +1,48 @@
 """Does the completion keep to the format that the prompt asks for? The formats are data."""
 
-import json
-import re
+from collections.abc import Callable
 from typing import Literal, TypeAlias
 from unicodedata import category
 
-from swift_grpo_ext.rewards.contract import Columns, reward
-from swift_grpo_ext.rewards.reading.answer import balanced_end, last_fenced, unwrapped
-from swift_grpo_ext.rewards.reading.boxes import parse_regions
-from swift_grpo_ext.rewards.reading.json_text import decoded
-from swift_grpo_ext.rewards.reading.words import FORMATS
+from swift_grpo_ext.rewards.contract import Columns, Outcome, Unread, reward
+from swift_grpo_ext.rewards.json_text import decoded, strict
+from swift_grpo_ext.rewards.place import closed_at, last_fenced, unwrapped
+from swift_grpo_ext.rewards.values import choice, count, number, regions, yes_no
 
 _BLANK = "\u115f\u1160\u2800\u3164\uffa0"  # fillers of Hangul, the empty cell of Braille: they show nothing
 
-GRAMMARS = FORMATS.grammars
+# Blocks and the marks between them, in turns; "..." is a block that must hold something, "?" one that may.
+GRAMMARS: dict[str, tuple[str, ...]] = {
+    "think_answer": ("", "<think>", "...", "</think>", "", "<answer>", "...", "</answer>", ""),
+    "think": ("", "<think>", "...", "</think>", "..."),
+    "answer": ("", "<answer>", "...", "</answer>", ""),
+    "opened_think_answer": ("...", "</think>", "", "<answer>", "...", "</answer>", ""),
+    "opened_think": ("...", "</think>", "..."),
+    "think_boxed": ("", "<think>", "...", "</think>", "?", "\\boxed{", "...", "}", "?"),
+    "think_glm_box": (
+        "",
+        "<think>",
+        "...",
+        "</think>",
+        "?",
+        "<|begin_of_box|>",
+        "...",
+        "<|end_of_box|>",
+        "?",
+    ),
+    "react": ("", "Thought:", "...", "Action:", "...", "Action Input:", "..."),
+}
 Grammar: TypeAlias = Literal[
     "think_answer", "think", "answer", "opened_think_answer", "opened_think", "think_boxed",
     "think_glm_box", "react",
 ]  # fmt: skip
-
-
-Content: TypeAlias = Literal["anything", "box", "json", "number", "letter"]
-_SHORT = {
-    "number": re.compile(r"[-+]?[$€£¥]?\d[\d,]{0,30}(?:\.\d{1,30})?\s?%?"),
-    "letter": re.compile(r"\(?[A-Za-z]\)?\.?"),
+Content: TypeAlias = Literal["anything", "box", "json", "number", "count", "yes_no", "letter"]
+_READ: dict[str, Callable[[str], object]] = {
+    "box": lambda text: regions.read(text, "box"),
+    "number": number.read,
+    "count": count.read,
+    "yes_no": yes_no.read,
+    "letter": lambda text: choice.read(text, {}),
 }
 
 
@@ -35,7 +54,7 @@ def contents(text: str, grammar: tuple[str, ...]) -> list[str] | None:
         return None
     blocks: list[str] = []
     for kind, mark in zip(grammar[::2], (*marks, ""), strict=True):
-        end = balanced_end(text) if mark == "}" else text.find(mark) if mark else len(text)
+        end = closed_at(text) if mark == "}" else text.find(mark) if mark else len(text)
         part = text[:end].strip()
         text = text[end + len(mark) :]
         # Letters without width or ink and lone accents are nothing to see.
@@ -54,7 +73,7 @@ def format(
     grammar: Grammar = "think_answer",
     inside: Content = "anything",
     keys: str = "",
-) -> float:
+) -> Outcome:
     r"""The completion keeps to the format that the prompt asks for: 1, else 0.
 
     White space around and between the blocks is free, a trailing newline too. Every block must hold something
@@ -65,8 +84,10 @@ def format(
             ``answer``, ``opened_think_answer`` and ``opened_think`` (the chat template wrote ``<think>``),
             ``think_boxed`` (after the thinking, text with one ``\boxed{..}``), ``think_glm_box`` (the same
             with ``<|begin_of_box|>``), ``react`` (Thought, Action, Action Input).
-        inside: What the last block must hold: ``anything``; ``box``, at least one box; ``json``, a JSON
-            object or list, fenced or not; ``number``, a number and nothing else; ``letter``, one letter.
+        inside: What the last block must hold: ``anything``; ``box``, ``number``, ``count``, ``yes_no`` and
+        ``letter``,
+            what `ext_iou`, `ext_numeric`, `ext_count`, `ext_yes_no` and `ext_choice` read; ``json``, a JSON
+            object or list, fenced or not.
         keys: Text with names between commas: with ``json``, keys that the object, or each object of the list,
             must have.
     Gold: None needed.
@@ -83,15 +104,17 @@ def format(
     """
     del columns
     blocks = contents(completion, GRAMMARS[grammar])
-    return float(blocks is not None and holds(blocks[-1], inside, keys))
+    if blocks is None:
+        return Outcome(0.0, f"not in the form {' '.join(filter(None, GRAMMARS[grammar]))}")
+    if holds(blocks[-1], inside, keys):
+        return Outcome(1.0, read=grammar)
+    return Outcome(0.0, f"the last block holds no {inside}{keys and f' with {keys}'}: {blocks[-1][:80]!r}")
 
 
 def holds(text: str, inside: Content, keys: str = "") -> bool:
     """Whether a block holds what it should; `keys` are those of its JSON, between commas."""
-    if inside == "box":
-        return any(region.box is not None for region in parse_regions(text, "box"))
     if inside == "json":
-        values = decoded(last_fenced(text).strip(), json.loads)
+        values = decoded(last_fenced(text), strict)
         items = values[0] if values and isinstance(values[0], list) else values
         wanted = {key.strip() for key in keys.split(",") if key.strip()}
         objects = [item for item in items if isinstance(item, dict)]
@@ -99,5 +122,7 @@ def holds(text: str, inside: Content, keys: str = "") -> bool:
         return is_json and (
             not wanted or (0 < len(objects) == len(items) and all(wanted <= item.keys() for item in objects))
         )
-    pattern = _SHORT.get(inside)
-    return pattern is None or pattern.fullmatch(unwrapped(text)) is not None
+    try:
+        return inside == "anything" or _READ[inside](unwrapped(text)) is not None
+    except Unread:
+        return False

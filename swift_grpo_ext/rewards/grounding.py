@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from swift_grpo_ext.rewards.contract import Columns, Unscorable, reward
+from swift_grpo_ext.rewards.contract import Columns, Outcome, Unscorable, reward
 from swift_grpo_ext.rewards.gold.frames import extent
 from swift_grpo_ext.rewards.gold.geometry import box_giou, box_iou, strictly_inside
 from swift_grpo_ext.rewards.gold.regions import (
@@ -22,7 +22,7 @@ from swift_grpo_ext.rewards.gold.regions import (
     matched,
     moved,
 )
-from swift_grpo_ext.rewards.reading.region import Box, Point, Region, pointed_at
+from swift_grpo_ext.rewards.values.region import Box, Point, Region, pointed_at
 
 
 def written(region: Region, places: Places) -> dict[str, object]:
@@ -61,12 +61,13 @@ def iou(
     power: Annotated[float, Field(gt=0, le=8)] = 1.0,
     threshold: Annotated[float, Field(ge=0, lt=1)] = 0.0,
     places: Objects = OBJECTS,
-) -> float:
+) -> Outcome:
     """Intersection over union of the predicted with the gold boxes, 0..1.
 
     Predicted and gold boxes are paired one to one so that the total IoU is greatest; the score is that total
     over the number of predicted or gold boxes, whichever is greater. With one box each it is their IoU. A box
-    whose corners come in another order is put in order; one without area scores 0.
+    whose corners come in another order is put in order; one without area scores 0. Several for one target are
+    no answer.
 
     Args:
         power: Exponent of each pair's IoU; above 1, near misses earn less than their IoU.
@@ -99,7 +100,7 @@ def iou(
 
 
 @reward(low=-1.0, gold=GOLD, reads=READS, gold_text=gold_boxes_text)
-def giou(completion: str, columns: Columns, *, places: Objects = OBJECTS) -> float:
+def giou(completion: str, columns: Columns, *, places: Objects = OBJECTS) -> Outcome:
     """Generalised intersection over union of the predicted with the gold boxes, -1..1.
 
     Like `ext_iou`, but boxes that do not touch still tell near from far: IoU minus the share of the smallest
@@ -125,7 +126,7 @@ def giou(completion: str, columns: Columns, *, places: Objects = OBJECTS) -> flo
 
 
 @reward(gold=GOLD, reads=READS, gold_text=_gold_points_text)
-def point_in_box(completion: str, columns: Columns, *, places: Objects = OBJECTS) -> float:
+def point_in_box(completion: str, columns: Columns, *, places: Objects = OBJECTS) -> Outcome:
     """The share of points that lie strictly inside their gold box, 0..1.
 
     Points and gold boxes are paired one to one for the most hits; the score is the hits over the number of
@@ -195,7 +196,7 @@ def _gold_objects_text(columns: Columns, *, places: Objects = OBJECTS) -> str:
 
 
 @reward(gold=GOLD, reads=READS, gold_text=_gold_objects_text)
-def segmentation_points(completion: str, columns: Columns, *, places: Objects = OBJECTS) -> float:
+def segmentation_points(completion: str, columns: Columns, *, places: Objects = OBJECTS) -> Outcome:
     """Boxes and points for prompting a segmentation model (Seg-Zero, VisionReasoner), 0..1.
 
     Each pair of a predicted and a gold object earns a third for each of: IoU above .5; mean L1 distance of

@@ -1,16 +1,24 @@
 """Information extraction into JSON: strict JSON, its schema (nothing outside is looked up), shared fields."""
 
 import json
-import re
 from collections import defaultdict
 from collections.abc import Mapping
 from typing import Any, TypeAlias
 
-from swift_grpo_ext.rewards.contract import Columns, Unscorable, reward
-from swift_grpo_ext.rewards.gold.columns import as_text, gold_value, short_enough, without_array
+from swift_grpo_ext.rewards.contract import (
+    Columns,
+    NoGold,
+    Outcome,
+    Unread,
+    Unscorable,
+    gold_value,
+    restored,
+    reward,
+)
+from swift_grpo_ext.rewards.gold.columns import as_text, short_enough
 from swift_grpo_ext.rewards.gold.geometry import best_assignment
-from swift_grpo_ext.rewards.reading.answer import extract_answer, last_boxed, last_fenced, unwrapped
-from swift_grpo_ext.rewards.reading.json_text import Json, decoded
+from swift_grpo_ext.rewards.json_text import Json, decoded, strict
+from swift_grpo_ext.rewards.place import answer_of, unfenced, unwrapped
 
 GOLD = ("solution", "answer")
 MAX_DEPTH = 32  # what lies deeper is not compared
@@ -18,12 +26,6 @@ MAX_DEPTH = 32  # what lies deeper is not compared
 # shared fields; beyond it they are compared in their order, so that no answer takes long.
 MAX_PRODUCT = 60_000
 Tree: TypeAlias = "str | list[Tree] | dict[str, Tree]"  # every leaf as text, also empty objects and lists
-
-
-def _strict(text: str) -> Json:
-    """A JSON value; a ValueError for NaN and infinity, which are no integers either."""
-    value: Json = json.loads(text, parse_constant=int)
-    return value
 
 
 def field_f1(predicted: Json, gold: Json, typed: bool = True) -> float:
@@ -133,15 +135,18 @@ def _gold_json(columns: Columns) -> Json:
     """The decoded gold; None if the row has a schema and no gold.
 
     Raises:
+        NoGold: The row has neither.
         Unscorable: The gold is not JSON.
     """
-    values = [without_array(columns.get(name)) for name in GOLD]
-    if columns.get("schema") is not None and all(value in (None, "") or value != value for value in values):
-        return None
-    gold = gold_value(columns, GOLD)
     try:
-        text = last_fenced(gold) if isinstance(gold, str) else json.dumps(gold, ensure_ascii=False)
-        return _strict(short_enough(text))
+        gold = gold_value(columns, GOLD)
+    except NoGold:
+        if columns.get("schema") is None:
+            raise
+        return None
+    try:
+        text = unfenced(gold) if isinstance(gold, str) else json.dumps(gold, ensure_ascii=False)
+        return restored(strict(short_enough(text)))
     except (ValueError, TypeError, RecursionError):
         raise Unscorable(f"gold {gold!r:.80} is not JSON") from None
 
@@ -149,7 +154,7 @@ def _gold_json(columns: Columns) -> Json:
 def _schema(columns: Columns) -> Json:
     schema = True if columns.get("schema") is None else columns["schema"]
     if isinstance(schema, str):
-        decoded_schema = decoded(schema, _strict)
+        decoded_schema = decoded(schema, strict)
         if not decoded_schema:
             raise Unscorable("schema is not JSON")
         schema = decoded_schema[0]
@@ -164,29 +169,21 @@ def _gold_json_text(columns: Columns, **_: object) -> str:
     return f"```json\n{as_text(gold) if not isinstance(gold, str) else json.dumps(gold)}\n```"
 
 
-def _in_answer(answer: str) -> list[Json]:
-    """The JSON value of an answer: in the last fence, in a box, unwrapped, or from first to last bracket."""
-    text = last_boxed(answer) or last_fenced(answer)
-    start = re.search(r"[\[{]|\Z", text)
-    end = max(text.rfind("}"), text.rfind("]")) + 1
-    readings = (text, unwrapped(text), text[start.start() : end] if start else "")
-    return next((value for reading in readings if (value := decoded(reading, _strict))), [])
-
-
 @reward(gold=GOLD, reads=("schema",), cost="process", gold_text=_gold_json_text)
-def json_schema(completion: str, columns: Columns) -> float:
+def json_schema(completion: str, columns: Columns) -> Outcome:
     """Information extracted as JSON, 0..1: valid JSON, valid by the schema, and the F1 of its fields.
 
-    An answer that is not strict JSON (in a fence or bare), or that the row's schema rejects, is 0. Else the
-    score is the F1 of the leaves against those of the gold, or 1 if the row has only a schema. The order of
-    list items does not matter: they are matched for the most shared fields, and the fields of an item stay
-    together (with more than about 240 fields, unequal items are compared in their order).
+    An answer that is not strict JSON (the last fence, or all of it), or that the row's schema rejects, is 0.
+    Else the score is the F1 of the leaves against those of the gold, or 1 if the row has only a schema. The
+    order of list items does not matter: they are matched for the most shared fields, and the fields of an
+    item stay together (with more than about 240 fields, unequal items are compared in their order).
 
     Gold: ``solution`` (or ``answer``): JSON or a decoded value. ``schema``: a JSON Schema, ``$ref`` inside
         it.
     Raises:
         Unscorable: Neither gold nor schema, a gold that is not JSON or fails the schema, or a schema that is
             none.
+        Unread: The answer is not strict JSON: 0.
     Rises with: Right fields; falls with surplus ones.
     Gaming:
         - Surplus fields: lower precision (test_surplus_fields_lower_the_score).
@@ -203,7 +200,11 @@ def json_schema(completion: str, columns: Columns) -> float:
     gold = _gold_json(columns)
     if gold is not None and not is_valid(gold, schema):
         raise Unscorable("gold fails the schema")
-    predicted = _in_answer(extract_answer(completion) or "")
-    if not predicted or not is_valid(predicted[0], schema):
-        return 0.0
-    return 1.0 if gold is None else field_f1(predicted[0], gold)
+    answer = answer_of(completion, "fenced")
+    predicted = decoded(answer, strict) or decoded(unwrapped(answer), strict)
+    if not predicted:
+        raise Unread(answer, "JSON (an object or a list, each key once)")
+    if not is_valid(predicted[0], schema):
+        return Outcome(0.0, f"the schema refuses it: {json.dumps(schema)[:120]}", read=answer[:200])
+    score = 1.0 if gold is None else field_f1(restored(predicted[0]), gold)
+    return Outcome.of(score, answer, json.dumps(gold, ensure_ascii=False))

@@ -7,7 +7,7 @@ from pydantic import Field
 
 from swift_grpo_ext.errors import SettingsError
 from swift_grpo_ext.rewards.contract import Columns, Unscorable, last_question, reward
-from swift_grpo_ext.rewards.reading.answer import extract_answer, unwrapped
+from swift_grpo_ext.rewards.place import answer_of
 from swift_grpo_ext.rewards.runtime.judge_client import Endpoint, ask, image_part, request_of
 
 RUBRIC = (
@@ -76,8 +76,7 @@ async def judge(
     """
     if not (question := last_question(columns.get("messages"))):
         raise Unscorable("no question: column messages has no user turn")
-    if (answer := extract_answer(completion)) is None:
-        return 0.0
+    answer = answer_of(completion, "long")
     if not (url and model):
         fix = 'url is the base of the API, such as "http://127.0.0.1:8000/v1"'
         raise SettingsError("ext_judge needs the parameters url and model", fix=fix)
@@ -85,7 +84,7 @@ async def judge(
     texts = {
         "question": question,
         "reference": "" if reference is None else str(reference),
-        "answer": unwrapped(answer),
+        "answer": answer,
     }
     images = [image_part(image) for image in columns.get("images") or ()] if send_images else []
     request = partial(request_of, model, rubric, texts, images, max_tokens)

@@ -6,7 +6,7 @@ from typing import Annotated, TypeAlias
 from pydantic import Field
 
 from swift_grpo_ext.rewards.catalogue import get_reward
-from swift_grpo_ext.rewards.contract import Columns, Unscorable, reward
+from swift_grpo_ext.rewards.contract import Columns, Outcome, Unscorable, reward
 
 TOKENS_COLUMN = "response_token_ids"
 Value: TypeAlias = Annotated[float, Field(ge=-1, le=1)]
@@ -39,7 +39,7 @@ def overlong(
     *,
     max_tokens: Annotated[int | None, Field(ge=1)] = None,
     cache_tokens: Annotated[int | None, Field(ge=1)] = None,
-) -> float:
+) -> Outcome:
     """Soft punishment of overlong completions, -1..0.
 
     0 up to ``max_tokens - cache_tokens``, then falling in a straight line to -1 at ``max_tokens``, and -1
@@ -65,7 +65,8 @@ def overlong(
     if max_tokens is None:
         raise Unscorable("parameter max_tokens is not set")
     slope = min(cache_tokens or max(1, max_tokens // 5), max_tokens)
-    return max(-1.0, min(0.0, (max_tokens - slope - length) / slope))
+    score = max(-1.0, min(0.0, (max_tokens - slope - length) / slope))
+    return Outcome(score, f"punished from {max_tokens - slope} tokens on", read=f"{length} tokens")
 
 
 @reward(
@@ -91,7 +92,7 @@ def cosine(
     right_short: Value = 1.0,
     right_long: Value = 0.5,
     accuracy_reward: str = "ext_math",
-) -> float:
+) -> Outcome:
     """Accuracy shaped by length along half a cosine, -1..1: short right ones most, short wrong ones least.
 
     The value moves from its ``short`` to its ``long`` end as the length goes from 0 to `max_tokens`, and
@@ -129,4 +130,5 @@ def cosine(
         raise Unscorable("parameter max_tokens is not set" if max_tokens is None else "accuracy is unknown")
     short, long = (right_short, right_long) if accuracy >= 1 else (wrong_short, wrong_long)
     share = min(1.0, length / max_tokens)
-    return long + (short - long) * (1 + math.cos(math.pi * share)) / 2
+    score = long + (short - long) * (1 + math.cos(math.pi * share)) / 2
+    return Outcome(score, "right" if accuracy >= 1 else "wrong", read=f"{length} of {max_tokens} tokens")

@@ -1,22 +1,20 @@
 """One reward for rows of several kinds: the gold says which comparison is right for it."""
 
 import re
-import string
-from typing import Annotated, Literal, TypeAlias
+from collections.abc import Callable
+from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import Field
 
 from swift_grpo_ext.rewards.choice import choice
-from swift_grpo_ext.rewards.contract import Columns, Unscorable, reward
+from swift_grpo_ext.rewards.contract import Columns, Outcome, Unread, reward
 from swift_grpo_ext.rewards.gold.columns import gold_strings
-from swift_grpo_ext.rewards.gold.question import QUESTION
 from swift_grpo_ext.rewards.math_equality import math
 from swift_grpo_ext.rewards.numeric import numeric
-from swift_grpo_ext.rewards.reading.answer import extract_answer, readings
-from swift_grpo_ext.rewards.reading.assertion import asserted
-from swift_grpo_ext.rewards.reading.numbers import quantities
-from swift_grpo_ext.rewards.reading.polarity import leading_polarity
-from swift_grpo_ext.rewards.reading.tokens import normalise_text
+from swift_grpo_ext.rewards.place import answer_of, bare_gold
+from swift_grpo_ext.rewards.values import mathematics, number
+from swift_grpo_ext.rewards.values import yes_no as polarity
+from swift_grpo_ext.rewards.values.text import plain
 from swift_grpo_ext.rewards.yes_no import yes_no
 
 GOLD = ("solution", "answers", "answer")
@@ -24,49 +22,55 @@ Kind: TypeAlias = Literal["choice", "yes or no", "number", "mathematics", "text"
 
 # "B", "(B)"
 _LETTER = re.compile(r"\(?[A-J]\)?\.?")
-# "$1,200", "12.5 %", "5 km"
-_NUMBER = re.compile(r"[-+]?[$€£¥]?\s?\d[\d.,]*\s?(?:%|[^\W\d_]{1,12})?")
-# "\\frac{1}{2}", "x^2 + 1", "x = 3"
-_FORMULA = re.compile(r"[\\^_=√π]|\d\s?[-+*/]\s?[\da-z(]")
-_ARTICLES = re.compile(r"\b(?:an?|the|el|la|los|las|les?)\b")
-_PUNCTUATION = str.maketrans(dict.fromkeys(string.punctuation + "，。！？；：、“”‘’（）《》", " "))
+# "\\frac{1}{2}", "x^2 + 1", "x = 3", "2x + 3"
+_FORMULA = re.compile(
+    r"\\[a-zA-Z]|[\^=√π]|(?<![A-Za-z])\d{0,6}[a-z]\s?[+*/]\s?\d|\d\s?[+*]\s?\d{0,6}[a-z](?![A-Za-z])"
+)
+# What is counted: "5 dogs" is a text, "5 million" is none.
+_NOUN = re.compile(r"(?!(?:thousand|million|billion|trillion|percent)s?\b)\b[^\W\d_]{3,}")
+_OF_KIND = {"choice": choice, "yes or no": yes_no, "number": numeric, "mathematics": math}
 
 
 def kind_of(gold: str, has_options: bool = False) -> Kind:
-    """What a gold is: a letter (or anything beside options), yes or no, a number, a formula, or text."""
-    text = gold.strip()
+    """What a gold is: an option; yes or no, a number or a formula, if it is nothing else; or a text."""
+    text = bare_gold(gold)
     if has_options or _LETTER.fullmatch(text):
         return "choice"
-    if len(text) <= 12 and leading_polarity(text.casefold()) in ([True], [False]):
+    if _is(polarity.read, text) and len(text) <= 6:
         return "yes or no"
-    if _FORMULA.search(text):
-        return "mathematics"
-    if _NUMBER.fullmatch(text) and len(quantities(text)) == 1:
+    if (
+        _is(number.read, text)
+        and re.search(r"\d", text)
+        and (number.read(text).unit.dimension or not _NOUN.search(text))
+    ):
         return "number"
-    return "mathematics" if "$" in text else "text"
+    return "mathematics" if _FORMULA.search(gold) and _is(mathematics.read, text) else "text"
 
 
-def plain_text(text: str) -> str:
-    """The text without case, punctuation, articles and surplus white space."""
-    bare = normalise_text(text, True)
-    return " ".join(_ARTICLES.sub(" ", bare).translate(_PUNCTUATION).split()) or bare
+def _is(read: Callable[[str], object], text: str) -> bool:
+    try:
+        read(text)
+    except Unread:
+        return False
+    return True
 
 
 @reward(
     gold=GOLD,
-    reads=("options", "choices", *QUESTION),
+    reads=("options", "choices"),
     cost="process",
     gold_text=lambda row, **_: gold_strings(row, GOLD)[0],
 )
 def answer(
     completion: str, columns: Columns, *, relative_tolerance: Annotated[float, Field(ge=0, lt=1)] = 0.0
-) -> float:
+) -> Outcome:
     r"""The right answer, whatever its kind: 1 if right, else 0. For data sets that mix kinds of questions.
 
-    A gold that is a letter, or whose row lists options, is compared as `ext_choice` does; yes or no as
-    `ext_yes_no`; one number, with a unit or without, as `ext_numeric`; a formula as `ext_math`; and any other
-    text must be the answer, or what a short sentence ends in ("It is signed by Ann Lee."), without regard to
-    case, punctuation, articles and white space. Of several golds one must be met.
+    A gold that is a letter, or whose row lists options, is compared as `ext_choice` does. One that is nothing
+    else than yes or no is compared as `ext_yes_no` does, than one number, with a unit or without, as
+    `ext_numeric`, and than a formula as `ext_math`: "right lung", "no parking", "$70,000-$140,000" are texts.
+    Any other text must be the answer, without regard to case, punctuation, articles and white space. Of
+    several golds one must be met.
 
     Args:
         relative_tolerance: Allowed error of a number as a fraction of the gold. 0 for exact.
@@ -83,34 +87,25 @@ def answer(
     Source: Accuracy; text as the exact match of SQuAD (arXiv 1606.05250).
     Example:
         >>> [get_reward("ext_answer")(*case) for case in (
-        ...     ("So it is B.", {"solution": "B"}), ("1200", {"solution": "1,200"}), ("Eiffel Tower", {
+        ...     ("The answer is B.", {"solution": "B"}), ("1200", {"solution": "1,200"}), ("Eiffel Tower", {
         ...     "solution": ["the Eiffel tower", "tour Eiffel"]}))]
         [1.0, 1.0, 1.0]
     """
     golds = gold_strings(columns, GOLD)
     has_options = any(columns.get(name) is not None for name in ("options", "choices"))
-    unread = ""
-    for gold in golds:
-        row = {**columns, "solution": gold}
-        kind = kind_of(gold, has_options)
-        try:
-            if _is_right(kind, completion, row, gold, relative_tolerance):
-                return 1.0
-        except Unscorable as fault:
-            unread = str(fault)
-    if unread and len(golds) == 1:
-        raise Unscorable(unread)
-    return 0.0
+    outcomes = [_against(gold, completion, columns, has_options, relative_tolerance) for gold in golds]
+    best = max(outcomes, key=lambda outcome: -1.0 if outcome.score is None else outcome.score)
+    if best.score is None and len(golds) > 1:
+        return Outcome(0.0, best.reason)
+    return best
 
 
-def _is_right(kind: Kind, completion: str, row: Columns, gold: str, tolerance: float) -> bool:
+def _against(gold: str, completion: str, columns: Columns, has_options: bool, tolerance: float) -> Outcome:
+    kind = kind_of(gold, has_options)
+    row = {**columns, "solution": gold}
     if kind == "text":
-        wanted = plain_text(gold)
-        answer = extract_answer(completion) or ""
-        if plain_text(answer) == wanted and ("?" in gold or not answer.endswith(("?", "？"))):
-            return True
-        return any(plain_text(text) == wanted for text in readings(asserted(answer), gold))
-    if kind == "number":
-        return bool(numeric.function(completion, row, relative_tolerance=tolerance))
-    of_kind = {"choice": choice, "yes or no": yes_no, "mathematics": math}[kind]
-    return of_kind.function(completion, row) == 1.0
+        answer = answer_of(completion)
+        return Outcome.of(float(plain(answer) == plain(bare_gold(gold))), answer, gold)
+    names = ("relative_tolerance", "whole_tolerance") if kind == "number" else ()
+    parameters: dict[str, Any] = dict.fromkeys(names, tolerance)
+    return _OF_KIND[kind].outcome(completion, row, **parameters)

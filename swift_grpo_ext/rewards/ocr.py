@@ -4,22 +4,17 @@ from typing import Annotated
 
 from pydantic import Field
 
-from swift_grpo_ext.rewards.contract import Columns, Unscorable, reward
+from swift_grpo_ext.rewards.contract import Columns, Outcome, Unscorable, reward
 from swift_grpo_ext.rewards.gold.columns import gold_string, gold_strings
-from swift_grpo_ext.rewards.reading.answer import readings
-from swift_grpo_ext.rewards.reading.tokens import edit_similarity, normalise_text
+from swift_grpo_ext.rewards.place import answer_of, bare_gold
+from swift_grpo_ext.rewards.values.text import edit_similarity, normalise
 
 _ANSWERS = ("solution", "answers", "answer")
 _TEXT = ("solution", "text", "answer")
 
 
-def _read(completion: str, ignore_case: bool, gold: str) -> list[str]:
-    """What the model read, with and without what wraps it; at least one text, empty if there is no answer."""
-    return [normalise_text(text, ignore_case) for text in readings(completion, gold)] or [""]
-
-
 @reward(gold=_TEXT, gold_text=lambda row, **_: gold_string(row, _TEXT))
-def ocr(completion: str, columns: Columns, *, ignore_case: bool = False) -> float:
+def ocr(completion: str, columns: Columns, *, ignore_case: bool = False) -> Outcome:
     """Character accuracy of text read from an image: 1 minus the normalised edit distance, 0..1.
 
     Runs of white space count as one space, and Unicode is brought to its canonical form, on both sides.
@@ -39,12 +34,13 @@ def ocr(completion: str, columns: Columns, *, ignore_case: bool = False) -> floa
         >>> get_reward("ext_ocr")("TOTAL 12.4", {"solution": "TOTAL 12.5"})
         0.9
     """
-    gold = normalise_text(gold_string(columns, _TEXT), ignore_case)
-    return max(edit_similarity(text, gold) for text in _read(completion, ignore_case, gold))
+    gold = normalise(gold_string(columns, _TEXT), ignore_case)
+    text = normalise(answer_of(completion, "long"), ignore_case)
+    return Outcome.of(edit_similarity(text, gold), text, gold)
 
 
 @reward(gold=_TEXT, gold_text=lambda row, **_: gold_string(row, _TEXT))
-def wer(completion: str, columns: Columns, *, ignore_case: bool = False) -> float:
+def wer(completion: str, columns: Columns, *, ignore_case: bool = False) -> Outcome:
     """Word accuracy of text read from an image: 1 minus the word error rate, 0..1.
 
     The word error rate is the edit distance in words over the number of gold words, cut off at 1. Words are
@@ -66,22 +62,24 @@ def wer(completion: str, columns: Columns, *, ignore_case: bool = False) -> floa
     """
     from rapidfuzz.distance import Levenshtein
 
-    gold = normalise_text(gold_string(columns, _TEXT), ignore_case)
+    gold = normalise(gold_string(columns, _TEXT), ignore_case)
     words = gold.split(" ")
-    read = [text.split() for text in _read(completion, ignore_case, gold)]
-    return max(0.0, 1.0 - min(Levenshtein.distance(text, words) for text in read) / len(words))
+    text = normalise(answer_of(completion, "long"), ignore_case)
+    return Outcome.of(max(0.0, 1.0 - Levenshtein.distance(text.split(" "), words) / len(words)), text, gold)
 
 
 def _gold_answers(columns: Columns) -> list[str]:
     gold = gold_strings(columns, _ANSWERS)
-    answers = [text for one in gold if (text := normalise_text(one, True))]
+    answers = [text for one in gold if (text := normalise(bare_gold(one), ignore_case=True))]
     if not answers:
         raise Unscorable(f"gold {gold!r:.80} holds no answer")
     return answers
 
 
 @reward(gold=_ANSWERS, gold_text=lambda row, **_: _gold_answers(row)[0])
-def anls(completion: str, columns: Columns, *, threshold: Annotated[float, Field(ge=0, lt=1)] = 0.5) -> float:
+def anls(
+    completion: str, columns: Columns, *, threshold: Annotated[float, Field(ge=0, lt=1)] = 0.5
+) -> Outcome:
     """Normalised Levenshtein similarity to the nearest of several answers, 0..1, and 0 below a threshold.
 
     Case does not matter.
@@ -102,5 +100,6 @@ def anls(completion: str, columns: Columns, *, threshold: Annotated[float, Field
         0.9
     """
     gold = _gold_answers(columns)
-    best = max(edit_similarity(read, text) for text in gold for read in _read(completion, True, text))
-    return best if 1.0 - best < threshold else 0.0
+    text = normalise(answer_of(completion), ignore_case=True)
+    best = max(edit_similarity(text, each) for each in gold)
+    return Outcome.of(best if 1.0 - best < threshold else 0.0, text, " | ".join(gold[:5]))

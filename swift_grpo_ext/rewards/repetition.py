@@ -5,8 +5,8 @@ from typing import Annotated
 
 from pydantic import Field
 
-from swift_grpo_ext.rewards.contract import Columns, reward
-from swift_grpo_ext.rewards.reading.tokens import tokenise
+from swift_grpo_ext.rewards.contract import Columns, Outcome, reward
+from swift_grpo_ext.rewards.values.text import tokenise
 
 MAX_TOKENS = 50_000  # longer completions are judged by their end, where loops are
 
@@ -43,7 +43,7 @@ def repetition(
     *,
     ngram: Annotated[int, Field(ge=1, le=100)] = 3,
     max_penalty: Annotated[float, Field(ge=-1, le=0)] = -1.0,
-) -> float:
+) -> Outcome:
     """Penalty for repeating oneself, -1..0: minus the share of n-grams that occurred before.
 
     It is scaled so that endless repetition scores `max_penalty`. N-grams are of words; in scripts without
@@ -69,6 +69,11 @@ def repetition(
     tokens = _tokens(completion[-8 * MAX_TOKENS :])[-MAX_TOKENS:]
     total = len(tokens) - ngram + 1
     if total < 1:
-        return 0.0
+        return Outcome(0.0, "nothing to repeat", read=f"{len(tokens)} tokens")
     distinct = len(set(zip(*(tokens[start : start + total] for start in range(ngram)), strict=True)))
-    return max_penalty * (1 - distinct / total) or 0.0
+    share = 1 - distinct / total
+    return Outcome(
+        max_penalty * share or 0.0,
+        f"{share:.0%} of its {ngram}-grams stood before",
+        read=f"{len(tokens)} tokens",
+    )

@@ -8,18 +8,17 @@ from functools import cache
 from itertools import zip_longest
 from typing import TypeAlias, TypeVar
 
-from swift_grpo_ext.rewards.contract import Columns, Unscorable, reward
+from swift_grpo_ext.rewards.contract import Columns, Outcome, Unread, Unscorable, reward
 from swift_grpo_ext.rewards.gold.columns import gold_string
-from swift_grpo_ext.rewards.reading.answer import extract_answer, last_fenced
-from swift_grpo_ext.rewards.reading.schema import any_case
-from swift_grpo_ext.rewards.reading.tokens import edit_similarity
+from swift_grpo_ext.rewards.place import answer_of
+from swift_grpo_ext.rewards.values.text import edit_similarity
 
 GOLD = ("solution", "table", "answer")
 MAX_GOLD_CELLS = 400
 
-_TAG = any_case(r"<(/?)(table|tr|td|th)\b([^<>]{0,512})>")
+_TAG = re.compile(r"<(/?)(table|tr|td|th)\b([^<>]{0,512})>", re.IGNORECASE)
 _OTHER_TAG = re.compile(r"</?[A-Za-z][^<>]{0,256}>")
-_SPAN = any_case(r"\b(colspan|rowspan)\s{0,4}=\s{0,4}[\"']?(\d{1,3})")
+_SPAN = re.compile(r"\b(colspan|rowspan)\s{0,4}=\s{0,4}[\"']?(\d{1,3})", re.IGNORECASE)
 _RULE = re.compile(r"[\s|:-]*\Z")
 _BAR = re.compile(r"(?<!\\)\|")
 _LAST_BAR = re.compile(r"(?<!\\)\|\Z")
@@ -111,7 +110,7 @@ def _alignment(
 
 
 @reward(gold=GOLD, cost="process", gold_text=lambda row, **_: gold_string(row, GOLD))
-def table(completion: str, columns: Columns) -> float:
+def table(completion: str, columns: Columns) -> Outcome:
     """Structure and content of a table read from an image, 0..1: one minus a normalised tree edit distance.
 
     HTML (``table``, ``tr``, ``td``, ``th``, ``colspan``, ``rowspan``; everything else is ignored) or
@@ -120,6 +119,7 @@ def table(completion: str, columns: Columns) -> float:
     Gold: ``solution`` (or ``table``, ``answer``): the table in HTML or Markdown, up to 400 cells.
     Raises:
         Unscorable: No gold, no table in it, or more than 400 cells.
+        Unread: The answer is no table, or one of more than twice the gold's cells: 0.
     Rises with: Fewer edits of rows, cells and characters.
     Gaming:
         - Surplus rows and cells: each costs an edit (test_surplus_cells_lower_the_score); a table with more
@@ -135,7 +135,11 @@ def table(completion: str, columns: Columns) -> float:
     cells = sum(map(len, gold))
     if not 0 < cells <= MAX_GOLD_CELLS:
         raise Unscorable(f"gold holds {cells} table cells, need 1 to {MAX_GOLD_CELLS}")
-    predicted = parse_table(last_fenced(extract_answer(completion) or ""))
-    if not 0 < sum(map(len, predicted)) <= 2 * cells + 16:
-        return 0.0
-    return table_similarity(predicted, gold)
+    answer = answer_of(completion, "fenced")
+    predicted = parse_table(answer)
+    found = sum(map(len, predicted))
+    if not found:
+        raise Unread(answer, "table (HTML or Markdown)")
+    if found > 2 * cells + 16:
+        raise Unread(f"a table of {found} cells, where {cells} are expected")
+    return Outcome.of(table_similarity(predicted, gold), answer, gold_string(columns, GOLD))

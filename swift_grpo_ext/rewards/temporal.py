@@ -3,11 +3,11 @@
 import json
 from collections.abc import Iterable
 
-from swift_grpo_ext.rewards.contract import Columns, Unscorable, reward
-from swift_grpo_ext.rewards.gold.columns import as_text, gold_value
+from swift_grpo_ext.rewards.contract import Columns, Outcome, Unread, Unscorable, gold_value, reward
+from swift_grpo_ext.rewards.gold.columns import as_text
 from swift_grpo_ext.rewards.gold.times import invented_times
-from swift_grpo_ext.rewards.reading.answer import extract_answer
-from swift_grpo_ext.rewards.reading.spans import Span, parse_spans
+from swift_grpo_ext.rewards.place import answer_of, unwrapped
+from swift_grpo_ext.rewards.values.span import Span, read
 
 GOLD = ("solution", "timestamp", "timestamps", "answer")
 
@@ -32,17 +32,17 @@ def span_iou(predicted: Iterable[Span], gold: Iterable[Span]) -> float:
 
 def _gold_spans(columns: Columns) -> list[Span]:
     gold = gold_value(columns, GOLD)
-    if not (spans := parse_spans(as_text(gold))):
-        raise Unscorable(f"gold {gold!r:.80} holds no span from an earlier to a later time")
-    return spans
+    try:
+        return read(unwrapped(as_text(gold)))
+    except Unread as fault:
+        raise Unscorable(f"gold {fault}") from None
 
 
 @reward(gold=GOLD, gold_text=lambda row, **_: json.dumps(_gold_spans(row)))
-def temporal_iou(completion: str, columns: Columns) -> float:
+def temporal_iou(completion: str, columns: Columns) -> Outcome:
     """Intersection over union of the predicted with the gold moments of a video, 0..1.
 
-    Several spans are taken as the union of their times, so overlapping ones count once. A span that is denied
-    ("not from 3 to 5"), asked or heard from others is none.
+    Several spans are taken as the union of their times, so overlapping ones count once.
 
     Gold: ``solution`` (or ``timestamp``, ``timestamps``, ``answer``): one span or several, as numbers in
         seconds or as text with seconds, clock times, or hours, minutes and seconds with their units.
@@ -63,5 +63,5 @@ def temporal_iou(completion: str, columns: Columns) -> float:
     gold = _gold_spans(columns)
     if invented := invented_times(columns):
         raise Unscorable(invented)
-    answer = extract_answer(completion)
-    return span_iou(parse_spans(answer), gold) if answer else 0.0
+    predicted = read(answer_of(completion))
+    return Outcome.of(span_iou(predicted, gold), predicted, gold)

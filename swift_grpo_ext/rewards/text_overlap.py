@@ -1,9 +1,9 @@
 """Free text against a reference, by the tokens that both hold."""
 
-from swift_grpo_ext.rewards.contract import Columns, Unscorable, reward
+from swift_grpo_ext.rewards.contract import Columns, Outcome, Unscorable, reward
 from swift_grpo_ext.rewards.gold.columns import gold_strings
-from swift_grpo_ext.rewards.reading.answer import readings
-from swift_grpo_ext.rewards.reading.tokens import token_f1, tokenise
+from swift_grpo_ext.rewards.place import answer_of
+from swift_grpo_ext.rewards.values.text import token_f1, tokenise
 
 _ANSWERS = ("solution", "answers", "answer")
 
@@ -17,7 +17,7 @@ def _references(columns: Columns) -> list[str]:
 
 
 @reward(gold=_ANSWERS, gold_text=lambda row, **_: _references(row)[0])
-def text_f1(completion: str, columns: Columns) -> float:
+def text_f1(completion: str, columns: Columns) -> Outcome:
     """F1 of the answer's tokens against those of the reference, 0..1, order does not matter.
 
     Tokens are words without punctuation and case; in scripts without spaces every character is one. With
@@ -36,13 +36,13 @@ def text_f1(completion: str, columns: Columns) -> float:
         >>> get_reward("ext_text_f1")("a red car", {"solution": "a car"})
         0.8
     """
-    answers = readings(completion)
     references = _references(columns)
-    return max((token_f1(answer, text) for answer in answers for text in references), default=0.0)
+    answer = answer_of(completion, "long")
+    return Outcome.of(max(token_f1(answer, text) for text in references), answer, " | ".join(references[:5]))
 
 
 @reward(gold=_ANSWERS, gold_text=lambda row, **_: _references(row)[0])
-def rouge(completion: str, columns: Columns) -> float:
+def rouge(completion: str, columns: Columns) -> Outcome:
     """ROUGE-L of the answer against the reference, 0..1: F1 of the longest common subsequence of tokens.
 
     Tokens as for `ext_text_f1`. With several references the best counts.
@@ -61,11 +61,9 @@ def rouge(completion: str, columns: Columns) -> float:
     """
     from rapidfuzz.distance import LCSseq
 
-    references = [tokenise(text) for text in _references(columns)]
-    pairs = [
-        (answer, reference)
-        for answer in map(tokenise, readings(completion))
-        for reference in references
-        if answer
-    ]
-    return max((2 * LCSseq.similarity(*pair) / sum(map(len, pair)) for pair in pairs), default=0.0)
+    references = _references(columns)
+    answer = answer_of(completion, "long")
+    tokens = tokenise(answer)
+    pairs = [(tokens, tokenise(text)) for text in references]
+    best = max(2 * LCSseq.similarity(*pair) / (sum(map(len, pair)) or 1) for pair in pairs)
+    return Outcome.of(best, answer, " | ".join(references[:5]))

@@ -3,13 +3,12 @@
 import json
 from typing import Literal
 
-from swift_grpo_ext.rewards.contract import Columns, Unscorable, reward
-from swift_grpo_ext.rewards.gold.columns import as_text, gold_value
+from swift_grpo_ext.rewards.contract import Columns, Outcome, Unread, Unscorable, gold_value, reward
+from swift_grpo_ext.rewards.gold.columns import as_text
 from swift_grpo_ext.rewards.gold.geometry import matched_mean
 from swift_grpo_ext.rewards.json_schema import field_f1, tree_of
-from swift_grpo_ext.rewards.reading.action_space import calls_in
-from swift_grpo_ext.rewards.reading.answer import extract_answer, last_fenced
-from swift_grpo_ext.rewards.reading.tool_calls import ToolCall, tool_calls
+from swift_grpo_ext.rewards.place import answer_of
+from swift_grpo_ext.rewards.values.tool_call import ToolCall, read
 
 GOLD = ("solution", "tool_calls", "answer")
 MAX_CALLS = 32  # of an answer; more are no answer
@@ -17,17 +16,17 @@ MAX_CALLS = 32  # of an answer; more are no answer
 
 def _gold_calls(columns: Columns) -> list[ToolCall]:
     gold = gold_value(columns, GOLD)
-    calls = tool_calls(as_text(gold))
-    if not calls:
-        raise Unscorable(f"gold {gold!r:.80} holds no tool call with a name and arguments")
-    return calls
+    try:
+        return read(as_text(gold))
+    except Unread:
+        raise Unscorable(f"gold {gold!r:.80} holds no tool call with a name and arguments") from None
 
 
 @reward(
     gold=GOLD,
     gold_text=lambda row, **_: json.dumps([call._asdict() for call in _gold_calls(row)], ensure_ascii=False),
 )
-def tool_call(completion: str, columns: Columns, *, arguments: Literal["f1", "exact"] = "f1") -> float:
+def tool_call(completion: str, columns: Columns, *, arguments: Literal["f1", "exact"] = "f1") -> Outcome:
     """The right tool calls, 0..1: the tool's name must be the gold's, then its arguments count.
 
     Calls are read in the grammars of ms-swift's agent templates: JSON with ``name`` and ``arguments``, ReAct,
@@ -41,6 +40,7 @@ def tool_call(completion: str, columns: Columns, *, arguments: Literal["f1", "ex
         calls, or text that holds them in any of these grammars.
     Raises:
         Unscorable: No gold, or one without a call.
+        Unread: The answer holds no call, or more than 32: 0.
     Rises with: Right names, right values of arguments.
     Gaming:
         - Many calls, so that one is right: each one beyond a pair lowers the mean
@@ -55,13 +55,9 @@ def tool_call(completion: str, columns: Columns, *, arguments: Literal["f1", "ex
         0.5
     """
     gold = _gold_calls(columns)
-    answer = extract_answer(completion) or ""
-    typed = (call for _, call in calls_in(last_fenced(answer)))  # book(to="LAX"), as Python writes it
-    predicted = tool_calls(answer) or [
-        ToolCall(str(call.pop("action")).removeprefix("default_api."), call) for call in typed
-    ]
-    if not 0 < len(predicted) <= MAX_CALLS:
-        return 0.0
+    predicted = read(answer_of(completion, "long"))
+    if len(predicted) > MAX_CALLS:
+        raise Unread(f"{len(predicted)} calls, at most {MAX_CALLS} are read")
 
     def gain(call: ToolCall, wanted: ToolCall) -> float:
         if call.name != wanted.name:
@@ -71,4 +67,8 @@ def tool_call(completion: str, columns: Columns, *, arguments: Literal["f1", "ex
             return field_f1(call.arguments, wanted.arguments, typed=False)
         return float(tree_of(call.arguments, typed=False) == tree_of(wanted.arguments, typed=False))
 
-    return matched_mean(predicted, gold, gain)
+    return Outcome.of(matched_mean(predicted, gold, gain), _shown(predicted), _shown(gold))
+
+
+def _shown(calls: list[ToolCall]) -> str:
+    return json.dumps(calls, ensure_ascii=False)

@@ -111,15 +111,19 @@ def test_spam_of_boxes_lowers_the_score(spam):
         assert reward(answer(*spam, BOX), row) == pytest.approx(reward(answer(BOX, *spam), row))
 
 
-def test_a_grid_of_boxes_earns_less_than_one_box_of_half_its_size():
+def test_a_grid_of_boxes_for_one_target_is_no_answer():
     grid = [[x, y, x + 100, y + 100] for x in range(0, 1000, 100) for y in range(0, 1000, 100)]
-    assert iou(answer(*grid), {"solution": [0, 0, 100, 100]}) == pytest.approx(0.01)
+    outcome = iou.outcome(answer(*grid), {"solution": [0, 0, 100, 100]})
+    assert outcome.score == 0.0
+    assert outcome.reason.startswith("unread: 100 places for one target")
 
 
 @pytest.mark.parametrize("times", [2, 3, 50])
 def test_a_repeated_box_lowers_the_score(times):
-    assert iou(answer(*[BOX] * times), {"solution": BOX}) == pytest.approx(1 / times)
-    assert giou(answer(*[BOX] * times), {"solution": BOX}) == pytest.approx((1 - (times - 1)) / times)
+    assert iou(answer(*[BOX] * times), {"solution": BOX}) == 0.0
+    assert giou(answer(*[BOX] * times), {"solution": BOX}) == -1.0
+    two = {"solution": [BOX, [300, 300, 400, 400]]}
+    assert iou(answer(*[BOX] * times), two) == pytest.approx(1 / times)
 
 
 def test_boxes_in_the_thinking_part_are_not_read():

@@ -23,7 +23,6 @@ def test_inside_is_shapelys(x, y):
         '{"point_2d": [50, 60]}',
         '```json\n[{"point_2d": [50, 60], "label": "x"}]\n```',
         "[40, 50, 60, 70]",
-        "point: (50,60)",
     ],
 )
 def test_ways_to_point(text):
@@ -38,7 +37,10 @@ def test_the_edge_is_outside(point):
 def test_spam_of_points_lowers_the_score():
     grid = [[x, y] for x in range(5, 200, 40) for y in range(5, 250, 40)]
     scores = [point_in_box(f"<answer>{[[50, 60], *grid[:n]]}</answer>", {"solution": BOX}) for n in range(10)]
-    assert scores == pytest.approx([1 / (n + 1) for n in range(10)])
+    assert scores == [1.0] + [0.0] * 9
+    two = {"solution": [BOX, [300, 300, 400, 400]]}
+    scores = [point_in_box(f"<answer>{[[50, 60], *grid[:n]]}</answer>", two) for n in range(1, 10)]
+    assert scores == pytest.approx([1 / (n + 1) for n in range(1, 10)])
 
 
 def test_several_targets_need_several_points():

@@ -2,8 +2,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from swift_grpo_ext.rewards.contract import Unread
 from swift_grpo_ext.rewards.numeric import numeric
-from swift_grpo_ext.rewards.reading.numbers import quantities
+from swift_grpo_ext.rewards.values.number import read
+
+
+def quantities(text):
+    try:
+        return [read(text)]
+    except Unread:
+        return []
 
 
 @pytest.mark.parametrize(
@@ -13,14 +21,10 @@ from swift_grpo_ext.rewards.reading.numbers import quantities
         ("-3.5", [-3.5]),
         ("−3.5", [-3.5]),
         (".5", [0.5]),
-        ("5.", [5]),
         ("1,234", [1234]),
         ("1,234,567.89", [1234567.89]),
-        ("12,34,567", [1234567]),
         (r"1\,234", [1234]),
         ("1{,}234{,}567", [1234567]),
-        ("1\u202f234,5", [1234.5]),
-        ("3,14", [3.14]),
         ("$1,200", [1200]),
         ("$ 5", [5]),
         ("-$5", [-5]),
@@ -30,13 +34,9 @@ from swift_grpo_ext.rewards.reading.numbers import quantities
         ("2.5bn", [2.5e9]),
         ("3万", [30000]),
         ("3万元", [30000]),
-        ("1.5亿人", [1.5e8]),
         ("12%", [0.12]),
         ("12 \\%", [0.12]),
         ("12 percent", [0.12]),
-        ("12 per cent of it", [0.12]),
-        ("12 percentiles", [12]),
-        ("3‰", [0.003]),
         ("1e5", [1e5]),
         ("2.5E-3", [0.0025]),
         ("1.2 × 10^5", [120000]),
@@ -45,14 +45,13 @@ from swift_grpo_ext.rewards.reading.numbers import quantities
         ("\\frac{3}{4}", [0.75]),
         ("1/0", []),
         ("1e999", []),
-        ("between 5 and 10", [5, 10]),
-        ("5-10", [5, 10]),
-        ("１２", [12]),
-        ("about 7 apples.", [7]),
-        ("共5个", [5]),
         ("x5", []),
         ("v1.2.3", []),
         ("none", []),
+        ("5-10", []),
+        ("about 7", []),
+        ("5 apples", [5]),
+        ("5x", []),
     ],
 )
 def test_ways_to_write_numbers(text, values):
@@ -72,18 +71,12 @@ def test_ways_to_write_numbers(text, values):
     + [("2 million km", 2e9, "length"), ("12 inches", 0.3048, "length")]
     + [
         ("25 °C", 298.15, "temperature"),
-        ("77 ℉", 298.15, "temperature"),
-        ("25º C", 298.15, "temperature"),
-        ("25 degrees Celsius", 298.15, "temperature"),
         (r"25^\circ C", 298.15, "temperature"),
-        (r"25\,^{\circ}\mathrm{C}", 298.15, "temperature"),
         ("25摄氏度", 298.15, "temperature"),
         ("36 km/h", 10, "length/time"),
         ("10 m/s", 10, "length/time"),
-        ("10 metres per second", 10, "length/time"),
         ("9.81 m/s²", 9.81, "length/time^2"),
         ("1 g/cm^3", 1, "mass/volume"),
-        ("5 kg/person", 5, "mass/person"),
         ("5 mW", 0.005, "power"),
         ("5 MW", 5e6, "power"),
         ("220 V", 220, "voltage"),
@@ -94,10 +87,6 @@ def test_ways_to_write_numbers(text, values):
         ("4.7 kΩ", 4700, "resistance"),
         ("20 m²", 20, "length^2"),
         ("1 m3", 1000, "volume"),
-        (r"5\,\text{km}", 5000, "length"),
-        ("5公里左右", 5000, "length"),
-        ("3/4 cup", 0.75, ""),
-        ("5/day", 5, ""),
     ],
 )
 def test_units_are_converted(text, value, dimension):
@@ -118,9 +107,9 @@ def scored(answer, gold, **parameters):
 @pytest.mark.parametrize(
     ("answer", "gold", "score"),
     [
-        ("104.9", 100, 1),
-        ("95", 100, 1),
-        ("105.1", 100, 0),
+        ("104.9", "100.0", 1),
+        ("95", "100.0", 1),
+        ("105.1", "100.0", 0),
         ("-100", 100, 0),
         ("0", 0, 1),
         ("0.001", 0, 0),
@@ -145,14 +134,14 @@ def scored(answer, gold, **parameters):
         ("25 C", "25°C", 1),
         ("25", "25 °C", 1),
         ("120 mph", "120 km/h", 0),
-        ("193 km/h", "120 mph", 1),
+        ("193 km/h", "120.0 mph", 1),
         ("120 km", "120 km/h", 0),
         ("5 m^-2", "5 m²", 0),
         ("2 bar", "200 kPa", 1),
         ("0.22 kV", "220 V", 1),
         ("220 A", "220 V", 0),
         ("24 months", "2 years", 1),
-        ("The value is 3.2 million.", "3,200,000", 1),
+        ("3.2 million", "3,200,000", 1),
         (r"\boxed{42}", "42", 1),
         ("nothing", "42", 0),
         ("42 or 43 or 100", "42", 0),
@@ -171,22 +160,44 @@ def test_tolerances():
     assert scored("86 °F", "31 °C", relative_tolerance=0, absolute_tolerance=1) == 1.0
 
 
-def test_a_list_of_numbers_is_its_last():
-    assert scored(" ".join(map(str, range(100))), 42) == 0.0
+def test_several_numbers_are_no_number():
+    for answer in (
+        " ".join(map(str, range(100))),
+        "41 or 42",
+        "41-42",
+        "42, 43",
+        "between 41 and 43",
+        "40, 41, 42",
+    ):
+        assert scored(answer, 42) == 0.0
 
 
 @pytest.mark.parametrize(
-    "answer",
-    ["Speed 42", "Speed 42 km/h", "Reading 42 from the gauge.", "I'd put it at 42.", "Altogether 42"]
-    + ["Equals 42", "Gives 42", "I tally 42.", "I make it 42.", "Temperature 42"],
+    ("answer", "gold"),
+    [
+        (r"24\pi", 24),
+        ("24π", 24),
+        (r"\boxed{\sqrt{5}}", 5),
+        (r"\boxed{46\pi-24}", 24),
+        ("2.0^2", 2),
+        ("20√10", 10),
+        ("2x+3", 3),
+        ("5sqrt(3)", 5),
+        ("3i", 3),
+        ("2 + 2 = 4", 4),
+    ],
 )
-def test_a_few_words_before_a_number_state_it(answer):
-    assert scored(answer, 42) == 1.0
+def test_nothing_is_taken_out_of_an_expression(answer, gold):
+    assert scored(answer, gold, relative_tolerance=0) == scored(answer, gold) == 0.0
 
 
-@pytest.mark.parametrize("answer", ["Try 42", "Page 42", "Option 42", "My lucky number is 42."])
-def test_a_number_of_something_else_is_no_answer(answer):
-    assert scored(answer, 42) == 0.0
+def test_whole_golds_are_met_exactly_and_others_within_five_percent():
+    assert scored("2008", 2019) == scored("2018", "2019") == scored("104.9", 100) == 0.0
+    assert scored("2008", 2019, whole_tolerance=0.05) == 1.0
+    assert scored("104.9", "100.0") == scored("3.3 million", "3.2 million") == scored("0.51", "1/2") == 1.0
+    assert scored("105.1", "100.0") == 0.0
+    assert scored("104.9", "100.0", relative_tolerance=0) == 0.0
+    assert scored("3", 3.0) == 1.0
 
 
 def test_nothing_is_evaluated():
@@ -200,57 +211,16 @@ def test_gold_that_is_not_one_number(gold):
 
 
 @pytest.mark.parametrize(
-    ("text", "values"),
-    [
-        ("three hundred", [300]),
-        ("one hundred and twenty-five thousand", [125_000]),
-        ("minus three", [-3]),
-        ("two million three hundred thousand", [2_300_000]),
-        ("half a dozen", [6]),
-        ("three dozen", [36]),
-        ("三百", [300]),
-        ("一千零二十四", [1024]),
-        ("十二万三千", [123_000]),
-        ("一亿七千六百五十九万九千七百八十八", [176_599_788]),
-        ("二〇二三年", [2023]),
-        ("百分之二十五", [0.25]),
-        ("百分之三点零五", [0.0305]),
-        ("百分之3点5", [0.035]),
-        ("占百分之十.", [0.1]),
-        ("零下三度", [-3]),
-        ("10^3", [1000]),
-        ("10^{-2}", [0.01]),
-        ("3 × 10^2", [300]),
-        ("100 000", [100_000]),
-        ("1 234 567.5", [1_234_567.5]),
-        ("in 2015 100 people", [2015, 100]),
-        ("一共", []),
-        ("this one", []),
-        ("one two three", [2, 3]),
-    ],
-)
-def test_numbers_in_words(text, values):
-    assert [found.written for found in quantities(text)] == pytest.approx(values)
-
-
-@pytest.mark.parametrize(
     ("answer", "gold", "score"),
     [
         ("1 hour 30 minutes", "90 minutes", 1),
         ("1h30min", "90 minutes", 1),
-        ("1 h and 30 min", "1.5 hours", 1),
-        ("1小时30分钟", "90 minutes", 1),
-        ("2小时", "90 minutes", 0),
         ("5 ft 6 inches", "66 inches", 1),
-        ("The value is 42, up from 40.", "42", 1),
-        ("The bar shows **42** (40 in 2014).", "42", 1),
-        ("Answer: 42 (40 before)", "42", 1),
         ("It is 42 or 43.", "42", 0),
         ("It is 42 or 43.", "43", 0),
         ("between 42 and 43", "43", 0),
         ("The answer is either 42 or 43", "42", 0),
         ('{"value": 42}', "42", 1),
-        ("40, 41, 42", "42", 1),
         ("42, 43, 44", "42", 0),
     ],
 )
@@ -260,28 +230,8 @@ def test_a_stated_number(answer, gold, score):
 
 def test_a_shaped_number_earns_its_nearness():
     row = {"solution": "100"}
-    assert numeric("104", row, shaped=True) == 1.0
+    assert numeric("104", {"solution": "100.0"}, shaped=True) == 1.0
     assert numeric("120", row, shaped=True) == pytest.approx(0.8)
     assert numeric("120", row) == 0.0
     assert numeric("500", row, shaped=True) == 0.0
     assert numeric("no idea", row, shaped=True) == 0.0
-
-
-@pytest.mark.parametrize(
-    ("answer", "gold"),
-    [
-        ("Sales rose from 38.1% in 2020 to 42.5% in 2021.", "42.5%"),
-        ("Sales were 38.1 in 2020 and 42.5 in 2021.", "42.5"),
-        ("In 2021 sales of all cars were 42.5; in 2020 sales of cars were 38.1.", "42.5"),
-    ],
-)
-def test_the_year_of_the_question_says_which_number_counts(answer, gold):
-    row = {"question": "What were the sales of cars in 2021?"}
-    assert numeric(answer, {"solution": gold, **row}) == 1
-    assert numeric(answer, {"solution": "38.1", **row}) == 0
-
-
-def test_asked_for_two_years_the_number_of_neither_counts():
-    row = {"question": "How much higher was revenue in 2022 than in 2021?"}
-    answer = "Revenue was 54 in 2022 and 42 in 2021, a difference of 12."
-    assert [numeric(answer, {"solution": gold, **row}) for gold in ("54", "42", "12")] == [0, 0, 1]

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from swift_grpo_ext.rewards.ocr import anls, ocr, wer
-from swift_grpo_ext.rewards.reading.tokens import edit_similarity
+from swift_grpo_ext.rewards.values.text import edit_similarity
 
 short = st.text(alphabet="abcé字 \n", max_size=12)
 words = st.lists(st.sampled_from(["the", "cat", "sat", "on", "mat", "a"]), min_size=1, max_size=10).map(

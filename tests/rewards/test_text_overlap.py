@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rouge_score.rouge_scorer import RougeScorer
 
-from swift_grpo_ext.rewards.reading.tokens import tokenise
 from swift_grpo_ext.rewards.text_overlap import rouge, text_f1
+from swift_grpo_ext.rewards.values.text import tokenise
 
 ascii_text = st.text(alphabet="ab cd,.-'0\n", max_size=40)
 SCORER = RougeScorer(["rougeL"], use_stemmer=False)

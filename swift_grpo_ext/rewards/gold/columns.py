@@ -1,39 +1,12 @@
-"""Reading gold answers from a row, and writing them as the completion that must score the maximum."""
+"""Golds as texts, and written as the completion that must score the maximum."""
 
-import ast
 import json
 from collections.abc import Mapping
 from typing import Any
 
-from swift_grpo_ext.rewards.contract import Columns, Reward, Unscorable
-from swift_grpo_ext.rewards.reading.answer import ANSWER, MAX_ANSWER_CHARS, last_block
-from swift_grpo_ext.rewards.reading.json_text import Json, decoded
-
-
-class NoGold(Unscorable):
-    """The row has no gold, or an empty one."""
-
-
-def without_array(value: object) -> object:
-    """An array or a tensor as lists, a scalar of one as a number; anything else as it is."""
-    convert = getattr(value, "tolist", None)
-    return convert() if callable(convert) else value
-
-
-def gold_value(columns: Columns, names: tuple[str, ...]) -> Any:
-    """The first of these columns that the row has (NaN is a gap), out of its ``<answer>`` block.
-
-    Raises:
-        NoGold: Every one of the columns is missing or empty.
-    """
-    for name in names:
-        value = without_array(columns.get(name))
-        if isinstance(value, str):
-            block = last_block(value, ANSWER)
-            value = (value if block is None else block).strip()
-        if not (value is None or value == "" or value == [] or value != value):
-            return value
-    raise NoGold(f"no gold in column {' or '.join(names)}")
+from swift_grpo_ext.rewards.contract import Columns, Reward, Unscorable, gold_value
+from swift_grpo_ext.rewards.json_text import Json, decoded, literal, strict
+from swift_grpo_ext.rewards.place import MAX_ANSWER_CHARS
 
 
 def gold_from(columns: Columns, names: tuple[str, ...], source: str, missing: Any = None) -> dict[str, Any]:
@@ -45,7 +18,7 @@ def gold_from(columns: Columns, names: tuple[str, ...], source: str, missing: An
 def listed(value: Json) -> list[Json] | None:
     """The items of a list, also in JSON or Python, of ``{"answer": text}`` their texts; None for no list."""
     if isinstance(value, str) and value[:1] == "[" and value[-1:] == "]" and len(value) <= MAX_ANSWER_CHARS:
-        value = next(iter(decoded(value, json.loads, ast.literal_eval)), None)
+        value = next(iter(decoded(value, strict, literal)), None)
     if not isinstance(value, (list, tuple)):
         return None
     return [item.get("answer") if isinstance(item, Mapping) else item for item in value]
@@ -59,7 +32,7 @@ def gold_string(columns: Columns, names: tuple[str, ...]) -> str:
         Unscorable: The gold is not one text or number, or longer than an answer may be.
     """
     value = gold_value(columns, names)
-    items = value if isinstance(value, (list, tuple)) else [value]
+    items = value if isinstance(value, list) else [value]
     if len(items) == 1 and _is_text(items[0]):
         return short_enough(str(items[0]))
     raise Unscorable(f"gold {value!r:.80} is not text")
@@ -102,7 +75,7 @@ def as_text(value: Json) -> str:
 
 
 def gold_completion(reward: Reward, columns: Columns, **parameters: object) -> str:
-    """A completion in the answer grammar that carries the row's gold answer."""
+    """A completion that carries the row's gold answer in its place."""
     chosen = reward.declared.packed({**parameters, **reward.row_parameters(columns)})
     written = reward.gold_text(columns, **chosen) if reward.gold_text else gold_value(columns, reward.gold)
     text = as_text(written)

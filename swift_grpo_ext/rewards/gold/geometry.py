@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from itertools import product
 from typing import TypeVar
 
-from swift_grpo_ext.rewards.reading.region import Box, Point
+from swift_grpo_ext.rewards.values.region import Box, Point
 
 _A = TypeVar("_A")
 _B = TypeVar("_B")

@@ -2,13 +2,12 @@
 
 from collections.abc import Mapping, Sequence
 
-from swift_grpo_ext.rewards.contract import Columns, Completion, Reward, Unscorable
+from swift_grpo_ext.rewards.contract import Columns, Completion, Reward, Unread, Unscorable
 from swift_grpo_ext.rewards.gold.frames import Frame
 from swift_grpo_ext.rewards.gold.regions import Places, gold_regions, moved
-from swift_grpo_ext.rewards.reading.answer import extract_answer
-from swift_grpo_ext.rewards.reading.boxes import parse_regions
-from swift_grpo_ext.rewards.reading.coordinates import Kind
-from swift_grpo_ext.rewards.reading.region import Region
+from swift_grpo_ext.rewards.place import answer_of
+from swift_grpo_ext.rewards.values.region import Region
+from swift_grpo_ext.rewards.values.regions import Kind, read
 
 _BOXES_ONLY = ("ext_iou", "ext_giou", "ext_detection_f1")
 
@@ -28,8 +27,7 @@ def located(
             gold, source = gold_regions(columns, reward.gold, "box", places)
         except Unscorable:
             gold, source = gold_regions(columns, reward.gold, "both", places)
-        answer = extract_answer(completion) if isinstance(completion, str) else None
-        predicted = parse_regions(answer or "", kind, places.in_answers)
+        predicted = _read(completion, kind, places)
         index = places.image_index
         return {
             "image": index,
@@ -38,6 +36,17 @@ def located(
         }
     except Unscorable:
         return None
+
+
+def _read(completion: Completion, kind: Kind, places: Places) -> list[Region]:
+    try:
+        return (
+            read(answer_of(completion, "located"), kind, places.in_answers)
+            if isinstance(completion, str)
+            else []
+        )
+    except Unread:
+        return []
 
 
 def _drawn(regions: Sequence[Region], frame: Frame, columns: Columns, index: int) -> list[dict[str, object]]:

@@ -1,20 +1,17 @@
 """The gold boxes and points of a row: where they stand, in which frame and order, and what is refused."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Literal, TypeAlias, TypeVar
 
-from swift_grpo_ext.rewards.contract import Columns, Unscorable
-from swift_grpo_ext.rewards.gold.columns import NoGold, gold_value
+from swift_grpo_ext.rewards.contract import Columns, NoGold, Outcome, Unread, Unscorable, gold_value
 from swift_grpo_ext.rewards.gold.frames import SIZES_COLUMN, Frame, convert, extent
 from swift_grpo_ext.rewards.gold.geometry import area, matched_mean
-from swift_grpo_ext.rewards.reading.answer import extract_answer
-from swift_grpo_ext.rewards.reading.boxes import MAX_REGIONS, parse_regions, says_nothing, stated_regions
-from swift_grpo_ext.rewards.reading.coordinates import Kind
-from swift_grpo_ext.rewards.reading.json_boxes import regions_in
-from swift_grpo_ext.rewards.reading.json_text import Json, json_values, literal
-from swift_grpo_ext.rewards.reading.region import Box, Order, Region
-from swift_grpo_ext.rewards.reading.words import PLACES as WORDS
+from swift_grpo_ext.rewards.json_text import Json, decoded, literal, strict
+from swift_grpo_ext.rewards.place import answer_of, unwrapped
+from swift_grpo_ext.rewards.values.region import Box, Order, Region
+from swift_grpo_ext.rewards.values.regions import MAX_REGIONS, Kind, read, regions_in, says_nothing
 
 _A = TypeVar("_A")
 _B = TypeVar("_B")
@@ -92,17 +89,37 @@ def matched(
     gold: list[_B],
     kind: Kind,
     places: Places,
-    read: Callable[[Region], _A | None],
+    taken: Callable[[Region], _A | None],
     gain: Callable[[_A, _B], float],
     worst: float = 0.0,
-) -> float:
-    """Mean gain of the answer's places, as `read` takes them; without gold, 1 if it says "nothing"."""
-    answer = extract_answer(completion)
+) -> Outcome:
+    """Mean gain of the answer's places, as `taken` has them; without gold, 1 if it says "nothing"."""
+    answer = answer_of(completion, "located")
     if not gold:
-        return 1.0 if says_nothing(answer) else worst
-    regions = map(read, stated_regions(answer or "", kind, places.in_answers))
-    predicted = [place for place in regions if place is not None]
-    return matched_mean(predicted, gold, gain, unmatched=worst) if predicted else worst
+        nothing = says_nothing(answer)
+        return Outcome.of(1.0 if nothing else worst, answer, "nothing")
+    predicted = [
+        place for region in stated(answer, kind, places, len(gold)) if (place := taken(region)) is not None
+    ]
+    score = matched_mean(predicted, gold, gain, unmatched=worst) if predicted else worst
+    return Outcome.of(score, shown(predicted), shown(gold))
+
+
+def stated(answer: str, kind: Kind, places: Places, wanted: int) -> list[Region]:
+    """The objects of an answer.
+
+    Raises:
+        Unread: It holds none, or several where one is wanted.
+    """
+    regions = read(answer, kind, places.in_answers)
+    if wanted == 1 and len(regions) > 1:
+        raise Unread(f"{len(regions)} places for one target: {answer[:80]!r}")
+    return regions
+
+
+def shown(places: Iterable[object]) -> str:
+    """Places in few words."""
+    return ", ".join(str(place) for place in islice(places, 8))
 
 
 def converted(
@@ -142,17 +159,21 @@ def gold_regions(
         if may_be_empty:
             return [], places.frame
         raise Unscorable(f"{fault}; if it means that nothing is there: empty_gold=nothing") from None
-    if isinstance(gold, str) and gold[:1] in ("{", "[") and gold[-1:] in ("}", "]"):
-        values = json_values(gold) or (literal(gold) if len(gold) < 100_000 else [])
-        gold = values[0] if len(values) == 1 else gold
+    if isinstance(gold, str) and gold[:1] in ("{", "["):
+        gold = next(iter(decoded(gold, strict, literal)), gold)
     frame = places.gold_frame or places.frame
     if isinstance(gold, Mapping) and _is_ms_swifts(gold):
         frame = "norm1" if gold.get("bbox_type") == "norm1" else "pixel_original"
     _refuse_undeclared_coco(gold, columns, places)
-    read = parse_regions if isinstance(gold, str) else regions_in
-    regions = read(gold, kind, places.in_gold)
-    if not regions and may_be_empty and _says_nothing(gold):
+    if may_be_empty and _says_nothing(gold):
         return [], frame
+    try:
+        text = isinstance(gold, str)
+        regions = (
+            read(unwrapped(gold), kind, places.in_gold) if text else regions_in(gold, kind, places.in_gold)
+        )
+    except Unread as fault:
+        raise Unscorable(f"gold {fault}") from None
     if not regions or len(regions) > MAX_REGIONS:
         raise Unscorable(f"gold {gold!r:.80} holds {len(regions)} objects, need 1 to {MAX_REGIONS}")
     for region in regions:
@@ -221,11 +242,7 @@ def _refuse_undeclared_coco(gold: Json, columns: Columns, places: Places) -> Non
 def _says_nothing(gold: Json) -> bool:
     if isinstance(gold, Mapping):
         return not any(_is_filled(value) for key, value in gold.items() if key != "bbox_type")
-    return (
-        gold.strip().casefold().rstrip(".") in ("", *WORDS.nothing)
-        if isinstance(gold, str)
-        else not _is_filled(gold)
-    )
+    return says_nothing(gold.strip().rstrip(".")) if isinstance(gold, str) else not _is_filled(gold)
 
 
 def _is_filled(value: Json) -> bool:

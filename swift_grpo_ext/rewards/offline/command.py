@@ -6,12 +6,12 @@ from pathlib import Path
 
 from swift_grpo_ext.errors import DatasetRowError, RewardError, SettingsError
 from swift_grpo_ext.rewards.catalogue import NAMES
+from swift_grpo_ext.rewards.json_text import Json
 from swift_grpo_ext.rewards.names import require_reward
 from swift_grpo_ext.rewards.offline import printed
 from swift_grpo_ext.rewards.offline.files import read_rows, samples_of
 from swift_grpo_ext.rewards.offline.progress import progress
 from swift_grpo_ext.rewards.offline.scoring import Scores, gold_samples, score, with_image_sizes
-from swift_grpo_ext.rewards.reading.json_text import Json
 from swift_grpo_ext.rewards.runtime.rules import load_table
 from swift_grpo_ext.settings import current_settings
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from swift_grpo_ext.errors import DatasetRowError
 from swift_grpo_ext.rewards.contract import Columns, completion_text, last_question
-from swift_grpo_ext.rewards.reading.json_text import Json
+from swift_grpo_ext.rewards.json_text import Json
 
 TEXT_KEYS = ("completion", "response")
 

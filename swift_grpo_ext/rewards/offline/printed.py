@@ -15,7 +15,7 @@ from rich.table import Table
 from swift_grpo_ext.rewards.contract import Outcome
 from swift_grpo_ext.rewards.offline.files import Sample
 from swift_grpo_ext.rewards.offline.scoring import TOLERANCE, Scores
-from swift_grpo_ext.rewards.reading.answer import ANSWER, last_block
+from swift_grpo_ext.rewards.place import last_block
 
 ROWS = 10  # of each reward that the table shows, those that want something first; the file has all
 COLUMNS = ("row", "gold", "place", "read", "score", "reason")
@@ -89,7 +89,7 @@ def _line(scores: Scores, sample: Sample, outcome: Outcome) -> dict[str, object]
         "reward": scores.name,
         "row": sample.row,
         "gold": next((gold for gold in golds if gold is not None), None),
-        "place": last_block(sample.completion, ANSWER) or sample.completion,
+        "place": last_block(sample.completion) or sample.completion,
         "read": outcome.read,
         "score": outcome.score,
         "reason": outcome.reason,

@@ -11,8 +11,8 @@ from swift_grpo_ext.rewards.catalogue import PREFIX, get_reward, split_form
 from swift_grpo_ext.rewards.contract import Outcome, Reward, Unscorable
 from swift_grpo_ext.rewards.gold.columns import as_text, gold_completion, gold_from
 from swift_grpo_ext.rewards.gold.frames import SIZES_COLUMN
+from swift_grpo_ext.rewards.json_text import Json
 from swift_grpo_ext.rewards.offline.files import Sample
-from swift_grpo_ext.rewards.reading.json_text import Json
 from swift_grpo_ext.rewards.runtime.batch import Batch
 from swift_grpo_ext.rewards.runtime.of_catalogue import OfCatalogue
 from swift_grpo_ext.rewards.runtime.rules import RewardTable

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple, TypeAlias
 
 from swift_grpo_ext.rewards.contract import Columns, last_question
-from swift_grpo_ext.rewards.reading.json_text import Json
+from swift_grpo_ext.rewards.json_text import Json
 
 FailureKind: TypeAlias = Literal["error", "timeout", "refused"]
 MAX_LATENCIES = 1024

@@ -1,0 +1,339 @@
+r"""Where an answer stands. A completion answers in one place, the first of these that it has:
+
+1. The last ``<answer>...</answer>``, or the block of the model's family, such as ``<|begin_of_box|>``. One
+   that is never closed reaches to the end.
+2. The last ``\boxed{...}``.
+3. For boxes, points and actions: the last tool call, the last fence, or the numbers in brackets of the last
+   line, where the text is not short.
+4. What the last line gives as the answer: ``Answer: X``, ``The answer is X``, ``答案：X``. For an option also
+   ``X is the correct answer``, or what the first line gives; for a number what the last of several lines ends
+   in, behind ``is`` or ``=``.
+5. All of it, if that is short: 12 words. Yes or no before a comma, and an option's letter, may begin a longer
+   text; transcripts, tables and JSON may be of any length.
+
+A thought is no place: what stands in ``<think>...</think>``, or another family's marks, is left out first,
+and a thought that is never closed reaches to the end. What only wraps an answer is no part of it: a fence,
+bold, quotes, dollar signs, ``\text{}``, a full stop. Full-width digits, letters and brackets are read as the
+usual ones.
+
+>>> answer_of("<think>3 or 4?</think>I count them: <answer>**4**.</answer>")
+'4'
+>>> answer_of(r"So the total is \boxed{4}.")
+'4'
+>>> answer_of("One is hidden behind the others, and that makes five of them.\nThe answer is 5.")
+'5'
+>>> answer_of("答案：是。")
+'是'
+"""
+
+import re
+from collections.abc import Callable, Iterable
+from typing import Literal, TypeAlias, TypeVar
+
+from swift_grpo_ext.rewards.contract import MAX_TOLD, Columns, Unread, Unscorable, gold_value
+from swift_grpo_ext.rewards.json_text import decoded, strict
+
+_T = TypeVar("_T")
+# A short value; a number or formula; a place on the image or an action, which may stand in a call or a fence.
+# A value that may begin a longer text; one of which there may be several; a long text;
+# what its last fence holds.
+Kind: TypeAlias = Literal["short", "figure", "located", "leading", "several", "long", "fenced"]
+
+THOUGHTS = {
+    "<think>": "</think>",
+    "<thinking>": "</thinking>",
+    "<thought>": "</thought>",
+    "<thoughts>": "</thoughts>",
+    "<reasoning>": "</reasoning>",
+    "<reason>": "</reason>",
+    "<analysis>": "</analysis>",
+    "<reflection>": "</reflection>",
+    "<seed:think>": "</seed:think>",
+    "<mm:think>": "</mm:think>",
+    "<think:opensource>": "</think:opensource>",
+    "[think]": "[/think]",
+    "◁think▷": "◁/think▷",
+    "<|begin_of_thought|>": "<|end_of_thought|>",
+    "<|open|>think<|sep|>": "<|close|>think<|sep|>",
+    "<|channel>thought": "<channel|>",
+    "<|channel|>analysis<|message|>": "<|channel|>final<|message|>",
+}
+# The same by a word that stands in them: most texts hold one of these at most.
+_MARKS = {
+    word: [pair for pair in THOUGHTS.items() if word in "".join(pair)]
+    for word in ("think", "thought", "reason", "analysis", "reflection")
+}
+BLOCKS = {
+    "<answer>": "</answer>",
+    "<final_answer>": "</final_answer>",
+    "<conclusion>": "</conclusion>",
+    "<solution>": "</solution>",
+    "<output>": "</output>",
+    "<|open|>response<|sep|>": "<|close|>response<|sep|>",
+    "<|begin_of_solution|>": "<|end_of_solution|>",
+    "<|begin_of_box|>": "<|end_of_box|>",
+}
+ENDS = (
+    "<|im_end|>", "<|endoftext|>", "</s>", "<|eot_id|>", "<end_of_turn>", "<eos>", "<|return|>", "<|end|>",
+    "<turn|>", "<|eom_id|>", "<|user|>", "<|observation|>",
+)  # fmt: skip
+FENCE = "```"
+KEYS = ("answer", "final_answer", "答案", "result", "option", "choice", "value", "count", "number")
+MAX_READ = 40_000  # characters at the end of a completion that are looked at
+MAX_ANSWER_CHARS = 32_768  # a longer answer counts as none: no task needs it, and costs stay bounded
+MAX_WORDS = 12
+MAX_SHORT = 160  # characters of these words
+MAX_PLACES = 2_000  # characters at the end of a text in which numbers in brackets are looked for
+MAX_LINE = 400  # characters at the end of a line that may give the answer
+
+_BOX = re.compile(r"\\(?:boxed|fbox)\s{0,2}\{")
+_BRACE = re.compile(r"[{}]")
+_FENCED = re.compile(r"```[\w+-]{0,16}[ \t]*\n?(.*?)(?:```\w{0,8}|\Z)", re.DOTALL)
+_TOOL = re.compile(r"<tool_call>(.*?)(?:</tool_call>|\Z)", re.DOTALL)
+_ACTION = re.compile(r"(?:\A|\n)\s{0,4}(?:Action|动作)\s?[:：]")
+_BRACKETED = re.compile(r"(?<![\w])[\[(]{1,2}[-\d\s,.;]{3,80}[\])]{1,2}")
+_LABEL = re.compile(
+    r"(?:\A|[.!?:;,。][\"”')]? )\s{0,4}(?:(?:so|thus|hence|therefore|and|then|finally|this means that),? )?"
+    r"(?:(?:the|my) (?:(?:correct|final|right|best) )?(?:answer|option|choice)(?: letter)?"
+    r"(?: to [^.:\n]{1,60})? is\b|(?:(?:the|my) )?(?:(?:final|correct) )?answer\s?(?:is\s?)?[:：])\s?[:：]?"
+    r"|答案\s?(?:是|为|:|：)\s?[:：]?",
+    re.IGNORECASE,
+)
+# "Option (C) is the correct answer."
+_CHOSEN = re.compile(
+    r"(?:\A|[.,] )(?:(?:so|thus|hence|therefore),? )?(?:option |choice |answer )?(\(?[A-Z]\)?)"
+    r"(?:[^.,]{1,60})? is the (?:correct|right|best) (?:answer|option|choice|one)\b",
+    re.IGNORECASE,
+)
+_ENDS_IN = re.compile(r"\b(?:is|are|equals)\s|=")
+_MARKUP = re.compile(r"\*\*|__|^#{1,6} ")
+_TEXT = re.compile(r"\\(?:text|textbf|textit|mathrm|mathbf|boldsymbol|bf)\s?\{([^{}]{0,400})\}")
+_PAIRS = (
+    ("**", "**"), ("*", "*"), ("__", "__"), ("`", "`"), ("$$", "$$"), ("$", "$"), ('"', '"'), ("'", "'"),
+    ("“", "”"), ("‘", "’"), ("「", "」"), ("『", "』"), ("«", "»"), (r"\(", r"\)"), (r"\[", r"\]"),
+)  # fmt: skip
+_WRAPPED = {
+    first: [pair for pair in _PAIRS if pair[0][0] == first] for first in {pair[0][0] for pair in _PAIRS}
+}
+# Full-width signs as the usual ones; a minus as a hyphen; letters without a width are none.
+_WIDTH: dict[int, int | None] = dict.fromkeys(map(ord, "\u00ad\u200b\u200c\u200d\u200e\u200f\u2060\ufeff"))
+_WIDTH.update({code: code - 0xFEE0 for code in range(0xFF01, 0xFF5F)})
+_WIDTH.update({0x3000: 32, 0xA0: 32, 0x2212: 45, 0x3010: 91, 0x3011: 93, 0x3001: 44})
+
+
+def answer_of(completion: str, kind: Kind = "short") -> str:
+    """What stands in the answer's place, without what wraps it.
+
+    Raises:
+        Unread: The completion has no such place, or nothing stands in it.
+    """
+    text = _within(behind_thought(completion), kind)
+    if len(text) > MAX_ANSWER_CHARS:
+        raise Unread(f"an answer of over {MAX_ANSWER_CHARS} characters, which is more than is read")
+    text = text if text.isascii() else text.translate(_WIDTH)
+    if kind in ("long", "fenced"):
+        text = last_fenced(text) if kind == "fenced" else unfenced(text).strip()
+    else:
+        text = unwrapped(text)
+        text = text if kind == "located" else _in_json(text)
+    if not text:
+        raise Unread("nothing stands where the answer does")
+    return text
+
+
+def behind_thought(completion: str) -> str:
+    """The text behind the thought, without marks of its end.
+
+    Raises:
+        Unread: The thought is never closed.
+    """
+    text = completion[-MAX_READ:]
+    plain = _lower(text)
+    marks = [pair for word, pairs in _MARKS.items() if word in plain for pair in pairs]
+    opened, _ = _last(plain, [opening for opening, _ in marks])
+    if opened < 0 and len(text) < len(completion):
+        opened = 0 if completion[:64].lstrip().lower().startswith(tuple(THOUGHTS)) else -1
+    closed, mark = _last(plain, [closing for _, closing in marks])
+    if opened > closed:
+        raise Unread("the thought is never closed")
+    text = text[closed + len(mark) :] if closed >= 0 else text
+    text = text.strip().removeprefix("<s>").lstrip()
+    while end := next((end for end in ENDS if text.endswith(end)), ""):
+        text = text.removesuffix(end).rstrip()
+    return text
+
+
+def _lower(text: str) -> str:
+    """In lower case, with every letter where it was: some become two."""
+    plain = text.lower()
+    return plain if len(plain) == len(text) else text
+
+
+def _last(text: str, marks: Iterable[str]) -> tuple[int, str]:
+    """Where the last of these marks starts, and which it is; -1 if there is none."""
+    return max([(text.rfind(mark), mark) for mark in marks], default=(-1, ""))
+
+
+def last_block(text: str) -> str | None:
+    """What stands in the last block for an answer, to the end where nothing closes it; None without one."""
+    if "<" not in text:
+        return None
+    plain = _lower(text)
+    start, mark = _last(plain, BLOCKS)
+    if start < 0:
+        return None
+    end = plain.find(BLOCKS[mark], start)
+    return text[start + len(mark) : end if end >= 0 else len(text)].strip()
+
+
+def _within(text: str, kind: Kind) -> str:
+    block = last_block(text)
+    if kind in ("long", "fenced"):
+        return text if block is None else block
+    if kind == "leading" or (block or "").startswith("**"):
+        text = _MARKUP.sub("", text if block is None else block)
+        block = block and text
+    if "\\" in text and (boxed := boxes(text if block is None else block, last_line=block is None)):
+        return ", ".join(dict.fromkeys(boxed)) if kind == "several" else _only(boxed)
+    if block is not None:
+        return block[label.end() :] if (label := _LABEL.match(block)) else block
+    if kind == "located" and (place := _located(text)):
+        return place
+    if (line := _said(text, kind)) is not None:
+        return line
+    if kind != "leading" and not _is_short(text):
+        raise Unread(f"no <answer>, no \\boxed{{}}, no last line 'Answer: ...', and over {MAX_WORDS} words")
+    return text
+
+
+def _is_short(text: str) -> bool:
+    return len(text) <= MAX_SHORT and len(text.split()) <= MAX_WORDS
+
+
+def _said(text: str, kind: Kind) -> str | None:
+    """What the last line gives as the answer; None if it gives none."""
+    before, several, last = text[-2 * MAX_LINE :].rpartition("\n")
+    line = _MARKUP.sub("", last)
+    if found := _LABEL.search(line):
+        return line[found.end() :]
+    label = _MARKUP.sub("", before.rstrip().rpartition("\n")[2])
+    if any(each.end() == len(label) for each in _LABEL.finditer(label)):
+        return last
+    if kind == "leading":
+        if chosen := _CHOSEN.search(line):
+            return chosen[1]
+        first = _LABEL.match(text)
+        return text[first.end() :].partition("\n")[0] if first else None
+    ends = list(_ENDS_IN.finditer(line)) if several and kind in ("figure", "several") else []
+    return line[ends[-1].end() :] if ends else None
+
+
+def boxes(text: str, last_line: bool = True) -> list[str]:
+    r"""What stands in the ``\boxed{}`` of a text, or of the last line that has one."""
+    marks = list(_BOX.finditer(text, max(0, len(text) - MAX_ANSWER_CHARS)))
+    line = text.rfind("\n", 0, marks[-1].start()) if marks and last_line else -1
+    starts = [mark.end() for mark in marks[-32:] if mark.start() > line]
+    ends = [closed_at(text, start) for start in starts]
+    return [
+        text[start : end if end >= 0 else len(text)].strip() for start, end in zip(starts, ends, strict=True)
+    ]
+
+
+def closed_at(text: str, start: int = 0) -> int:
+    """Where the brace is closed that stands open there; -1 if it is not."""
+    depth = 1
+    for brace in _BRACE.finditer(text, start):
+        depth += 1 if brace[0] == "{" else -1
+        if not depth:
+            return brace.start()
+    return -1
+
+
+def _only(values: list[str]) -> str:
+    """The one value that stands there.
+
+    Raises:
+        Unread: There are several.
+    """
+    if len(set(values)) > 1:
+        raise Unread(f"several answers, {' and '.join(repr(value[:40]) for value in values[:3])}")
+    return values[0]
+
+
+def _located(text: str) -> str:
+    """The last tool call, action, fence, or the brackets of the last line that has numbers in them."""
+    if text[:1] + text[-1:] in ("[]", "{}"):
+        return text
+    for pattern in (_TOOL, _FENCED):
+        if found := pattern.findall(text):
+            return str(found[-1])
+    if acts := list(_ACTION.finditer(text)):
+        return text[acts[-1].end() :]
+    places = [] if _is_short(text) else _BRACKETED.findall(text[-MAX_PLACES:].rpartition("\n")[2])
+    return ", ".join(places)
+
+
+def _in_json(text: str) -> str:
+    """What a JSON object gives under a key such as ``answer``; the text if that is nothing short."""
+    fields = next(iter(decoded(text, strict)), None) if text.startswith("{") else None
+    values = [fields[key] for key in KEYS if key in fields] if isinstance(fields, dict) else []
+    short = len(values) == 1 and isinstance(values[0], (str, int, float))
+    return unwrapped(str(values[0])) if short else text
+
+
+def last_fenced(text: str) -> str:
+    """What stands in the last fence of a text; the text if it has none."""
+    return str((_FENCED.findall(text) or [text])[-1]).strip()
+
+
+def unfenced(text: str) -> str:
+    """What stands in a fence around all of a text; the text if it has none."""
+    if not text.startswith(FENCE):
+        return text
+    fenced = _FENCED.fullmatch(text)
+    return text if fenced is None else fenced[1].strip()
+
+
+def unwrapped(text: str) -> str:
+    """The text without a fence, bold, quotes, dollar signs around all of it, and without its full stop."""
+    text = unfenced(text.strip())
+    if "\\" in text:
+        text = _TEXT.sub(r"\1", text).replace("\\%", "%").strip()
+    while True:
+        if text.endswith((".", "。")) and not text.endswith(".."):
+            text = text[:-1].rstrip()
+        for opening, closing in _WRAPPED.get(text[:1], ()):
+            inner = text[len(opening) : -len(closing)]
+            around = inner and text.startswith(opening) and text.endswith(closing)
+            if around and opening not in inner and closing not in inner:
+                text = inner.strip()
+                break
+        else:
+            return text
+
+
+def read_gold(columns: Columns, names: tuple[str, ...], read: Callable[[str], _T]) -> _T:
+    """The gold of a row, read as answers are.
+
+    Raises:
+        NoGold: Every one of the columns is missing or empty.
+        Unscorable: The gold is no value of this kind.
+    """
+    gold = gold_value(columns, names)
+    items = gold if isinstance(gold, list) else [gold]
+    try:
+        if len(items) == 1 and isinstance(items[0], (str, int, float)):
+            return read(bare_gold(str(items[0])))
+    except Unread as fault:
+        raise Unscorable(f"gold {fault}") from None
+    raise Unscorable(f"gold {gold!r:.{MAX_TOLD}} is no text or number")
+
+
+def bare_gold(text: str) -> str:
+    r"""A gold without what wraps it: what follows ``####``, or stands in the last ``\boxed{}``."""
+    text = text.rpartition("####")[2].strip()[: MAX_ANSWER_CHARS + 1]
+    boxed = boxes(text) if "\\" in text else []
+    text = ", ".join(dict.fromkeys(boxed)) or text
+    text = text if text.isascii() else text.translate(_WIDTH)
+    label = _LABEL.match(text)
+    return unwrapped(text[label.end() :] if label else text)

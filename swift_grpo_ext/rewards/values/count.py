@@ -1,0 +1,43 @@
+"""A count: a whole number from 0 in digits, or zero to twenty in words, with what is counted at most.
+
+>>> [read(text) for text in ("4", "1,234", "four", "4 apples", "Twelve red blocks", "4个", "３")]
+[4, 1234, 4, 4, 12, 4, 3]
+
+Nothing else is one: ``4 or 5``, ``about 4``, ``no 4``, ``2 + 2``, ``4.5``, ``-4``, ``several``.
+"""
+
+import re
+
+from swift_grpo_ext.rewards.contract import Unread
+
+GRAMMAR = "count (a whole number, or zero to twenty)"
+WORDS = (
+    "zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve",
+    "thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen", "twenty",
+)  # fmt: skip
+_NUMBERS = {word: number for number, word in enumerate(WORDS)}
+# What two words behind a number would make it another one, or none.
+_NO_NOUN = (
+    r"(?!(?:or|to|and|not|no|than|more|less|minus|plus|times|at|if|is|but|of|maybe|hundred|thousand|million"
+    r"|billion|dozen|percent|half|point|" + "|".join(WORDS) + r")\b)"
+)
+# What is counted: one or two words.
+NOUN = rf"(?:\s{_NO_NOUN}[a-z][a-z'-]{{1,20}}){{1,2}}"
+_COUNT = re.compile(
+    rf"(?:(\d{{1,3}}(?:,\d{{3}}){{1,4}}|\d{{1,15}})|({'|'.join(reversed(WORDS))}))(?:\.0{{1,3}})?(?![.\d,])"
+    rf"(?:\s?[\u4e00-\u9fff]{{1,6}}|{NOUN})?",
+    re.IGNORECASE,
+)
+_CHINESE_NO_NOUN = frozenset("或到至不非无多少几约左右半百千万亿分之点")
+
+
+def read(text: str) -> int:
+    """The count that a text is.
+
+    Raises:
+        Unread: It is none.
+    """
+    found = _COUNT.fullmatch(text)
+    if found is None or (not text.isascii() and not _CHINESE_NO_NOUN.isdisjoint(text)):
+        raise Unread(text, GRAMMAR)
+    return int(found[1].replace(",", "")) if found[1] else _NUMBERS[found[2].lower()]

@@ -1,0 +1,153 @@
+r"""Mathematics: an expression, an equation whose last side counts, several between commas, or a set.
+
+What Math-Verify reads, with the signs that models write made LaTeX first: ``10√{2}`` is no 10.
+
+>>> [latex(text) for text in ("10√{2}", "5sqrt(3)", "2π r^2", "x = 2 or x = -3", "12 cm^2", "½")]
+['10\\sqrt{2}', '5\\sqrt{3}', '2\\pi  r^2', '\\{2, -3\\}', '12', '\\frac{1}{2}']
+
+Prose is none: ``the sum of 3 and 4``, ``about 12``; nor is what gives a bound or a denial, ``> 12``, ``\neq
+12``, and a calculation is one only where each side with numbers alone is right: ``11 = 12`` is no 12.
+"""
+
+import re
+from functools import lru_cache
+from typing import Any
+
+from swift_grpo_ext.rewards.contract import Unread
+
+GRAMMAR = "mathematical expression"
+MAX_CHARS = 4_096  # of an expression that Math-Verify is given
+ROUNDING = 0.01  # relative, of what stands between two signs of equality
+_SIGNS = str.maketrans(
+    {
+        "−": "-", "–": "-", "×": r"\times ", "·": r"\cdot ", "⋅": r"\cdot ", "÷": "/", "π": r"\pi ",
+        "≤": r"\le ", "≥": r"\ge ", "≠": r"\ne ", "∞": r"\infty ", "∪": r"\cup ", "∩": r"\cap ", "±": r"\pm ",
+        "°": r"^{\circ}", "∈": r"\in ", "θ": r"\theta ", "∅": r"\emptyset ", "，": ", ", "、": ", ", "∶": ":",
+        "⁄": "/", "½": r"\frac{1}{2}", "¼": r"\frac{1}{4}", "¾": r"\frac{3}{4}", "⅓": r"\frac{1}{3}",
+        "⅔": r"\frac{2}{3}",
+    }
+)  # fmt: skip
+_RAISED = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺ⁿ", "0123456789-+n")
+_UNITS = (
+    r"(?:mm|cm|dm|km|kg|mg|ml|units?|degrees?|inch(?:es)?|feet|ft|meters?|metres?|miles?|hours?|minutes?|seconds?"
+    r"|dollars?|cents?|years?|days?|people|ways|m)"
+)
+# Before signs become LaTeX, and after it.
+_TYPED = (
+    (re.compile(r"\\(?:mathbf|boldsymbol|bm|mathit|bf|textbf)\s?\{([^{}]{1,200})\}"), r"{\1}"),
+    (re.compile(r"(?<=\d)[eE]([-+]?\d{1,3})(?![\w.])"), r"\\times 10^{\1}"),
+    (re.compile(r"(?<=\d)(?:\\,|\{,\}|[ \u00a0\u202f])(?=\d{3}(?!\d))"), ""),
+    (re.compile(r"(?<=\d)\s?m[²³]"), ""),
+    (re.compile(r"[⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺ⁿ]{1,8}"), lambda run: f"^{{{run[0].translate(_RAISED)}}}"),
+    (
+        re.compile(
+            r"√\s?(?:\(([^()]{1,64})\)|\{([^{}]{1,64})\}|(\d{1,12}|[a-z]))"
+            r"|(?<![A-Za-z\\])sqrt\s?[({]([^(){}]{1,64})[)}]"
+        ),
+        lambda root: rf"\sqrt{{{next(filter(None, root.groups()))}}}",
+    ),
+)
+_FORMS = (
+    (re.compile(r"\*\*"), "^"),
+    (re.compile(r"\\text\s?\{\s*([^{}]{0,80})\}"), r" \1"),
+    (
+        re.compile(
+            rf"(?:(?<=[\d)}}])|(?<=\\pi ))\s?(?:square |cubic |sq\.? )?{_UNITS}(?![A-Za-z])"
+            r"(?:\s?\^?\s?\{?[23]\}?)?\s*\Z|(?:(?<=[\d)}])|(?<=\\pi ))\s?[\u4e00-\u9fff]{1,8}\s*\Z",
+            re.IGNORECASE,
+        ),
+        "",
+    ),
+    (re.compile(r"(?<![A-Za-z\\])pi\b"), r"\\pi "),
+    (re.compile(r"\\pi \("), r"\\pi \\cdot ("),
+    (re.compile(r"\s*(?<![A-Za-z\\])(?:or|and)(?![A-Za-z])\s*|\s*(?:或者?|和|以及)\s*"), ", "),
+    (re.compile(r"(?:\s*,\s*){2,}"), ", "),
+)
+_ASSIGNED = re.compile(r"\s*([a-zA-Z])(?:_\{?\d\}?)?\s*=(?!=)\s*([^=]+?)\s*\Z", re.DOTALL)
+_COMMAND = re.compile(r"\\[A-Za-z]{1,20}|\{[a-z]{3,10}\}")
+_WORDS = re.compile(
+    r"(?<![A-Za-z\\])(?:[A-Za-z]{3}|(?i:is|so|it|we|to|of|in|at|by|be|an|no)\b)|[\u3040-\u30ff\u4e00-\u9fff\uac00-\ud7af]"
+)
+_NOTHING = re.compile(r"[\s{}()\[\]?=.\-]*|\s*[Nn]/[Aa]\s*")
+_BOUND = re.compile(
+    r"\s*(?:[<>≤≥≠~≈]|\\(?:[gl]eq?|neq?|approx|not|sim)\b)|.*(?:\\neq?\b|\\not\s?=|≠|!=)", re.DOTALL
+)
+_OPERATORS = re.compile(r"\\(?:[dt]?frac|sqrt|times|cdot|pi|left|right|div|circ)(?![A-Za-z])")
+_EQUALS = re.compile(r"(?<![<>!\\])(?:=(?!=)|\\approx|≈)")
+
+
+def latex(text: str) -> str:
+    """An expression in LaTeX: signs of Unicode, "sqrt(2)", "x = 2 or x = -3", without a unit behind it."""
+    for pattern, form in _TYPED:
+        text = pattern.sub(form, text)
+    text = text.translate(_SIGNS)
+    for pattern, form in _FORMS:
+        text = pattern.sub(form, text)
+    return _values(text.strip().rstrip(" .,"))
+
+
+def _values(text: str) -> str:
+    """``x_1 = 2, x_2 = -3`` as the set of its values; anything else as it is."""
+    parts = [_ASSIGNED.match(part) for part in text.split(",")] if text.count("=") > 1 else []
+    if len(parts) < 2 or any(part is None for part in parts) or len({part[1] for part in parts if part}) > 1:
+        return text
+    values = [part[2] for part in parts if part]
+    both = [value.replace("\\pm", sign) for value in values for sign in ("+", "-")[: 1 + ("\\pm" in value)]]
+    return f"\\{{{', '.join(both)}\\}}"
+
+
+def read(text: str) -> str:
+    """The expression that a text is, in LaTeX.
+
+    Raises:
+        Unread: It is prose, a bound, a denial, or holds nothing.
+    """
+    expression = latex(text) if len(text) <= MAX_CHARS else ""
+    if (
+        not expression
+        or _NOTHING.fullmatch(expression)
+        or _BOUND.match(text)
+        or _WORDS.search(_COMMAND.sub(" ", expression))
+    ):
+        raise Unread(text, GRAMMAR)
+    return expression
+
+
+@lru_cache(maxsize=1024)
+def parsed(expression: str) -> tuple[Any, ...]:
+    """What Math-Verify makes of an expression in LaTeX; it has no limit of its own off the main thread."""
+    from math_verify import parse
+
+    return tuple(parse(f"${expression}$", parsing_timeout=None))
+
+
+def equal(gold: str, answer: str) -> bool:
+    """Whether two expressions in LaTeX are equal, and every side of the answer with numbers alone, too."""
+    from math_verify import verify
+
+    if gold == answer:
+        return True
+    options: dict[str, Any] = {
+        "timeout_seconds": None,
+        "allow_set_relation_comp": True,
+    }  # x < 3 for (-oo, 3), too
+    wanted = list(parsed(gold))
+    if not verify(wanted, list(parsed(answer)), **options):
+        return False
+    sides = () if _EQUALS.search(gold) else _constant_sides(answer)
+    return all(verify(wanted, list(parsed(side)), **options) or _near(parsed(side), wanted) for side in sides)
+
+
+def _constant_sides(expression: str) -> list[str]:
+    """The sides of an equation but the last that have numbers and no letter: ``11`` of ``11 = 12``."""
+    sides = [(side, _OPERATORS.sub("", side)) for side in _EQUALS.split(expression)[:-1]]
+    return [side for side, rest in sides if re.search(r"\d", rest) and not re.search(r"[A-Za-z,\\]", rest)]
+
+
+def _near(side: tuple[Any, ...], gold: list[Any]) -> bool:
+    """Whether a side of an equation is the gold but for rounding: 22/7 = 3.14."""
+    try:
+        value, wanted = float(side[0]), float(gold[0])
+    except (TypeError, ValueError, IndexError, OverflowError):
+        return not side
+    return abs(value - wanted) <= ROUNDING * abs(wanted)

@@ -1,0 +1,91 @@
+"""Moments of a video: two times, the earlier first, or several such pairs.
+
+>>> read("12.5 to 30 s"), read("[12.5, 30]"), read("00:12 - 01:05.5"), read("from 1 min 30 s to 2m10s")
+([(12.5, 30.0)], [(12.5, 30.0)], [(12.0, 65.5)], [(90.0, 130.0)])
+>>> read('{"start": 1, "end": "0:02.5"}'), read('[{"timestamp": [1, 2]}]'), read("1-2, 3-4")
+([(1.0, 2.5)], [(1.0, 2.0)], [(1.0, 2.0), (3.0, 4.0)])
+
+Times are seconds, clock times, or hours, minutes and seconds with their units. A pair whose end comes first
+is left out. Nothing else may stand there: ``not from 3 to 5``, ``3 to 5 or 6 to 8``, ``about 3 to 5``.
+"""
+
+import math
+import re
+from typing import TypeAlias
+
+from swift_grpo_ext.rewards.contract import Unread
+from swift_grpo_ext.rewards.json_text import Json, decoded, literal, strict
+
+GRAMMAR = "span of time (two times: 12.5 to 30 s, [12.5, 30], 00:12 - 00:30)"
+MAX_SECONDS = 1e7
+MAX_SPANS = 256
+STARTS = ("start", "start_time", "begin", "from", "start_sec")
+ENDS = ("end", "end_time", "stop", "to", "end_sec")
+Span: TypeAlias = tuple[float, float]
+
+_N = r"\d{1,9}(?:[.,]\d{1,9})?"
+_TIME = (
+    rf"(?:\d{{1,3}}:)?\d{{1,4}}:{_N}|(?:{_N}\s?h(?:ours?|rs?)?\s?)?(?:{_N}\s?m(?:in(?:ute)?s?)?\s?)?(?:{_N}\s?s(?:ec(?:ond)?s?)?)"
+    rf"|(?:{_N}\s?h(?:ours?|rs?)?\s?)?{_N}\s?m(?:in(?:ute)?s?)?|{_N}\s?h(?:ours?|rs?)?|{_N}"
+)
+_SPAN = re.compile(
+    rf"[\[(<]?\s?(?:from |between )?({_TIME})>?\s{{0,2}}(?:-->|-|–|—|~|,|to|until|and)\s{{0,2}}"
+    rf"<?({_TIME})\s?[\])>]?",
+    re.IGNORECASE,
+)
+_BETWEEN = re.compile(r"\s{0,4}[,;\n]\s{0,4}(?:and )?| and ")
+_UNITS = re.compile(rf"({_N})\s?([hms])", re.IGNORECASE)
+_SECONDS = {"h": 3600, "m": 60, "s": 1}
+
+
+def read(text: str) -> list[Span]:
+    """The spans that a text is, in seconds.
+
+    Raises:
+        Unread: It is none, or only such as end before they start.
+    """
+    values = decoded(text, strict, literal) if text[:1] in ("[", "{", "(") else []
+    times = _walked(values[0]) if values else None
+    times = _written(text) if times is None else times
+    spans = [span for span in times or () if span[0] < span[1] <= MAX_SECONDS]
+    if not 0 < len(spans) <= MAX_SPANS:
+        raise Unread(text, GRAMMAR)
+    return spans
+
+
+def _written(text: str) -> list[Span] | None:
+    """The spans that a text is, one behind the other; None for anything else."""
+    spans: list[Span] = []
+    at = 0
+    while at < len(text) and len(spans) <= MAX_SPANS:
+        found = _SPAN.match(text, at)
+        if found is None:
+            return None
+        spans.append((_seconds(found[1]), _seconds(found[2])))
+        between = _BETWEEN.match(text, found.end())
+        if between is None and found.end() < len(text):
+            return None
+        at = between.end() if between else found.end()
+    return spans
+
+
+def _seconds(time: str) -> float:
+    plain = time.replace(",", ".")
+    if parts := _UNITS.findall(plain):
+        return sum(float(number) * _SECONDS[unit.lower()] for number, unit in parts)
+    return math.fsum(float(part) * 60**power for power, part in enumerate(reversed(plain.split(":"))))
+
+
+def _walked(value: Json, depth: int = 0) -> list[Span] | None:
+    """The spans of decoded JSON; None if it holds none."""
+    if isinstance(value, str):
+        return _written(value)
+    if isinstance(value, dict):
+        ends = [next((value[key] for key in keys if key in value), None) for keys in (STARTS, ENDS)]
+        value = list(value.values()) if None in ends else ends
+    if not isinstance(value, list) or depth > 4:
+        return None
+    if len(value) == 2 and all(isinstance(time, (int, float, str)) for time in value):
+        return _written(" to ".join(map(str, value)))
+    inner = [_walked(part, depth + 1) for part in value if isinstance(part, (dict, list)) or depth]
+    return [span for part in inner for span in part or ()] or None

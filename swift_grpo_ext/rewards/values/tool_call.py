@@ -1,0 +1,146 @@
+"""Tool calls, in the grammars of ms-swift's agent templates.
+
+>>> [call.name for call in read('<tool_call>{"name": "weather", "arguments": {"city": "Rome"}}</tool_call>')]
+['weather']
+>>> read("<function=f><parameter=x>1</parameter></function>")
+[ToolCall(name='f', arguments={'x': 1})]
+>>> read('Action: find\\nAction Input: {"x": 1}') == read("find(x=1)")
+True
+
+Nothing is ever run, and a key that stands twice in one call makes it none.
+"""
+
+import json
+import re
+from collections.abc import Iterator
+from itertools import zip_longest
+from typing import Any, NamedTuple
+
+from swift_grpo_ext.rewards.contract import Unread
+from swift_grpo_ext.rewards.json_text import Json, decoded, literal, once_each, strict
+from swift_grpo_ext.rewards.values.call import call_in
+
+GRAMMAR = 'tool call ({"name": ..., "arguments": {...}}, or the model family\'s own form)'
+MAX_CALLS = 64  # calls and arguments that are read
+_NOISE = ("]<]minimax[>[", "｜DSML｜ ", "｜DSML｜", "[TOOL_CALLS]")
+_QUOTES = ('<|"|>', "<escape>")  # Gemma's
+_NAMES = ("name", "function", "tool", "tool_name", "action")
+_GIVEN = ("arguments", "parameters", "args", "input", "action_input", "tool_input")
+_NAME = r"([A-Za-z_][\w.-]{0,63})"
+# Where a call begins: Qwen3-Coder, Qwen3.5, Seed-OSS; MiniMax, DeepSeek and MiniCPM; GLM-4.5, Hunyuan, Ling;
+# Kimi K3.
+_TAGGED = re.compile(
+    rf"<(?:function|invoke)(?:=| name=)\"?{_NAME}\"?\s{{0,4}}>|<tool_call(?::\w{{1,16}})?>\s{{0,4}}{_NAME}"
+    rf"|call tool=\"{_NAME}\""
+)
+_ARGUMENT = re.compile(
+    r"<param(?:eter)?(?:=| name=)\"?([\w.-]{1,64})\"?[^<>]{0,64}>"
+    r"|<(?:arg|param)_key[^<>]{0,16}>([^<>]{1,64})</(?:arg|param)_key[^<>]{0,16}>\s{0,4}<(?:arg|param)_value[^<>]{0,16}>"
+    r"|argument key=\"([\w.-]{1,64})\"[^<>]{0,64}<\|sep\|>"
+)
+_END = re.compile(r"</(?:param|arg)|<\|close\|>argument|</function|</invoke|</tool_call")
+_PLAIN_TAG = re.compile(rf"<{_NAME}>")  # an argument that is a tag of its own, as MiniMax M3 writes it
+# ReAct; Qwen's, DeepSeek's and Kimi's marks, Gemma's ``call:``
+_BEFORE_JSON = re.compile(
+    r"(?:Action:|✿FUNCTION✿:|<｜tool▁call▁begin｜>(?:function<｜tool▁sep｜>)?|<\|tool_call_begin\|>|\bcall:|\A)\s{0,4}"
+    rf"(?:functions\.)?{_NAME}(?::\d{{1,4}})?(?:\s{{0,4}}(?:Action Input:|✿ARGS✿:|<｜tool▁sep｜>"
+    r"|<\|tool_call_argument_begin\|>|\[ARGS\]|\s```(?:json)?)\s{0,4}|\s{0,4})\Z"
+)
+_DECODER = json.JSONDecoder(object_pairs_hook=once_each)
+
+
+class ToolCall(NamedTuple):
+    """One call: the tool's name, and its arguments by name."""
+
+    name: str
+    arguments: dict[str, Json]
+
+
+def read(text: str) -> list[ToolCall]:
+    """Every tool call of a text, in order.
+
+    Raises:
+        Unread: It has none.
+    """
+    calls = read_all(text)
+    if not calls and (call := call_in(text.strip())) and not call.bare:  # book(to="LAX"), as Python writes it
+        calls = [ToolCall(call.name.removeprefix("default_api."), call.named)]
+    if not calls:
+        raise Unread(text, GRAMMAR)
+    return calls
+
+
+def read_all(text: str) -> list[ToolCall]:
+    """Every tool call of a text in marks or in JSON, in order; empty if it has none."""
+    for mark in _NOISE:
+        text = text.replace(mark, "")
+    if tagged := list(_tagged(text)):
+        return tagged
+    for quote in _QUOTES:
+        text = text.replace(quote, '"')
+    return list(_with_json(text))
+
+
+def _tagged(text: str) -> Iterator[ToolCall]:
+    starts = list(_TAGGED.finditer(text))[:MAX_CALLS]
+    for start, following in zip_longest(starts, starts[1:]):
+        body = text[start.end() : following.start() if following else len(text)]
+        yield ToolCall(start[start.lastindex or 1], dict(_arguments(body)) or dict(_plain_tags(body)))
+
+
+def _arguments(body: str) -> Iterator[tuple[str, Json]]:
+    start = _ARGUMENT.search(body)
+    while start:
+        end = _END.search(body, start.end())
+        stop = end.start() if end else len(body)
+        yield start[start.lastindex or 1].strip(), _value(body[start.end() : stop])
+        start = _ARGUMENT.search(body, stop)
+
+
+def _plain_tags(body: str, depth: int = 0) -> Iterator[tuple[str, Json]]:
+    """``<x>1</x><path><item>1</item><item>2</item></path>``."""
+    start = _PLAIN_TAG.search(body)
+    for _ in range(MAX_CALLS):
+        stop = body.find(f"</{start[1]}>", start.end()) if start else -1
+        if start is None or stop < 0:
+            return
+        inner = body[start.end() : stop]
+        items = [value for name, value in _plain_tags(inner, 1) if name == "item"] if depth == 0 else []
+        yield start[1], items or _value(inner)
+        start = _PLAIN_TAG.search(body, stop)
+
+
+def _with_json(text: str) -> Iterator[ToolCall]:
+    """Objects with a name and arguments in them, or with the name before them."""
+    start = text.find("{")
+    for _ in range(MAX_CALLS):
+        if start < 0:
+            return
+        value, end = _object_at(text, start)
+        call = value.get("function", value)
+        call = call if isinstance(call, dict) else value
+        named = next((name for key in _NAMES if isinstance(name := call.get(key), str)), "")
+        given = next((call[key] for key in _GIVEN if key in call), None)
+        given = next(iter(decoded(given, strict)), None) if isinstance(given, str) else given
+        before = _BEFORE_JSON.search(text[max(0, start - 128) : start])
+        if named and isinstance(given, dict):
+            yield ToolCall(named, given)
+        elif before and value:
+            yield ToolCall(before[1], value)
+        start = text.find("{", end)
+
+
+def _object_at(text: str, start: int) -> tuple[dict[str, Any], int]:
+    """The object in JSON, or in Python's writing, that starts there, and where it ends; else an empty one."""
+    try:
+        return _DECODER.raw_decode(text, start)
+    except (ValueError, RecursionError):
+        end = text.find("\n", start) if "\n" in text[start:] else len(text)
+        value = next(iter(decoded(text[start:end].rstrip(" )]>"), literal)), None)
+        return (value, end) if isinstance(value, dict) else ({}, start + 1)
+
+
+def _value(raw: str) -> Json:
+    """An argument's value: JSON where it is JSON, else its text."""
+    text = raw.strip("\n")
+    return next(iter(decoded(text.strip(), strict)), text)
