@@ -55,8 +55,11 @@ KEYS = {
 }
 _ROLES = {word.replace("_", ""): role for role, words in KEYS.items() for word in words.split()}
 # Coordinates that make a box or a point; the first that are all there count.
-_BOXES = ("x1 y1 x2 y2", "x0 y0 x1 y1", "cx cy w h", "x y w h", "x1 y1 w h", "x y x2 y2")
-_POINTS = ("x y", "cx cy", "x1 y1", "x2 y2")
+_BOXES = (
+    ("x1", "y1", "x2", "y2"), ("x0", "y0", "x1", "y1"), ("cx", "cy", "w", "h"), ("x", "y", "w", "h"),
+    ("x1", "y1", "w", "h"), ("x", "y", "x2", "y2"),
+)  # fmt: skip
+_POINTS = (("x", "y"), ("cx", "cy"), ("x1", "y1"), ("x2", "y2"))
 _BESIDE = ("label", "score", "image")
 _LENGTHS = {"box": (4,), "point": (2,), "both": (2, 4)}
 _MAX_DEPTH = 6
@@ -294,15 +297,16 @@ def _region_of_mapping(value: Mapping[str, Json], label: str, order_of: OrderOf)
     )
 
 
-def _named(given: Mapping[str, list[tuple[str, Any]]], shapes: Sequence[str]) -> Region | None:
+def _named(given: Mapping[str, list[tuple[str, Any]]], shapes: Sequence[tuple[str, ...]]) -> Region | None:
     """The box or the point that keys such as ``x1`` and ``width`` name; None if no shape is complete."""
     for shape in shapes:
-        numbers = [_number(given[name][0][1]) if name in given else None for name in shape.split()]
-        if all(number is not None for number in numbers):
-            corners = [float(number) for number in numbers if number is not None]
-            if shape.endswith("w h"):
+        if not all(name in given for name in shape):
+            continue
+        corners = [number for name in shape if (number := _number(given[name][0][1])) is not None]
+        if len(corners) == len(shape):
+            if "w" in shape:
                 x, y, w, h = corners
-                left, top = (x - w / 2, y - h / 2) if shape.startswith("cx") else (x, y)
+                left, top = (x - w / 2, y - h / 2) if "cx" in shape else (x, y)
                 corners = [left, top, left + w, top + h]
             return region_of_numbers(corners, named=True)
     return None
