@@ -232,7 +232,7 @@ def boxes(text: str, last_line: bool = True) -> list[str]:
     r"""What stands in the ``\boxed{}`` of a text, or of the last line that has one."""
     marks = list(_BOX.finditer(text, max(0, len(text) - MAX_ANSWER_CHARS)))
     line = text.rfind("\n", 0, marks[-1].start()) if marks and last_line else -1
-    starts = [mark.end() for mark in marks[-32:] if mark.start() > line]
+    starts = [mark.end() for mark in marks[-8:] if mark.start() > line]
     ends = [closed_at(text, start) for start in starts]
     return [
         text[start : end if end >= 0 else len(text)].strip() for start, end in zip(starts, ends, strict=True)
