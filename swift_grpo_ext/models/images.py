@@ -39,7 +39,7 @@ def read_source(source: ImageSource, fetch: Callable[[str], BytesIO]) -> bytes:
     source = _plain(source)
     if not isinstance(source, (str, bytes)) or not source:
         known = isinstance(source, (str, bytes, type(None)))
-        what = "image is empty" if known else "this is no form of an image"
+        what = "image is empty" if known else "not an image"
         raise DatasetRowError(what, where=where, fix="give a path, a URL, base64, bytes or a Pillow image")
     try:
         data = source if isinstance(source, bytes) else _read_text(source.strip(), fetch)
@@ -161,7 +161,7 @@ def _from_16_bit(image: Image.Image, where: str) -> Image.Image:
     """
     low, high = image.getextrema()
     if low < 0 or high > 65535:
-        raise DatasetRowError(f"pixel values {low} to {high} are no 16-bit grey", where=where)
+        raise DatasetRowError(f"pixel values {low} to {high} are not 16-bit grey", where=where)
     most = next(limit for limit in _GREY_LIMITS if high <= limit)
     return image.convert("I").point(lambda value: value * (255 / most)).convert("L").convert("RGB")
 
@@ -211,5 +211,5 @@ def _read_text(text: str, fetch: Callable[[str], BytesIO]) -> bytes:
 
 def _one_line(error: BaseException) -> str:
     if isinstance(error, UnidentifiedImageError):  # its own text is the address of a buffer
-        return "no image, or of a kind that Pillow does not read"
+        return "not an image, or of a kind that Pillow does not read"
     return " ".join(f"{type(error).__name__}: {error}".split())[:_SHOWN]

@@ -1,38 +1,34 @@
 """Names of Ovis2's weights: the original's and transformers' (its convert_ovis2_weights_to_hf.py)."""
 
 import re
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 
 from swift_grpo_ext.errors import CheckpointError
 
-FIX_OF_CONFIG = "give a folder of an AIDC-AI/Ovis2 checkpoint"
-_TOWER = "visual_tokenizer.backbone."
-_OWN = "model.vision_tower.transformer."
-_BLOCK = f"{_TOWER}trunk.blocks.#."
-_LAYER = f"{_OWN}encoder.layers.#."
-_LLM = ("llm.model.", "model.language_model.")
-_NUMBER = re.compile(r"(?<=\.blocks\.)\d+(?=\.)")
-
-# Original name and names in transformers, without ``.weight`` or ``.bias``; of fused weights all, in order.
-RENAMED: dict[str, tuple[str, ...]] = {
-    f"{_BLOCK}norm_1": (f"{_LAYER}rms_norm1",),
-    f"{_BLOCK}norm_2": (f"{_LAYER}rms_norm2",),
-    f"{_BLOCK}attn.qkv": tuple(f"{_LAYER}attention.{name}_proj" for name in "qkv"),
-    f"{_BLOCK}attn.proj": (f"{_LAYER}attention.out_proj",),
-    f"{_BLOCK}mlp.fc1": (f"{_LAYER}ffn.gate_proj",),
-    f"{_BLOCK}mlp.fc2": (f"{_LAYER}ffn.down_proj",),
-    f"{_BLOCK}mlp.fc3": (f"{_LAYER}ffn.up_proj",),
-    f"{_TOWER}preprocessor.patchifier.proj": (f"{_OWN}embeddings.patch_embedding",),
-    f"{_TOWER}preprocessor.patchifier.norm": (f"{_OWN}embeddings.rms_norm",),
-    f"{_TOWER}preprocessor.pos_embed": (f"{_OWN}embeddings.position_embedding",),
-    f"{_TOWER}trunk.post_trunk_norm": (f"{_OWN}rms_norm",),
-    "visual_tokenizer.head.0": ("model.vision_tower.head_linear",),
-    "visual_tokenizer.head.1": ("model.vision_tower.head_norm",),
-    "vte": ("model.visual_embeddings_table",),
-    "llm.lm_head": ("lm_head",),
-}
+# Parts of an original name and what they are in transformers, in this order.
+_RENAMED = (
+    (r"^llm\.model\.", "model.language_model."),
+    (r"^llm\.lm_head\.", "lm_head."),
+    (r"^vte\.", "model.visual_embeddings_table."),
+    (r"^visual_tokenizer\.head\.0\.", "model.vision_tower.head_linear."),
+    (r"^visual_tokenizer\.head\.1\.", "model.vision_tower.head_norm."),
+    (r"^visual_tokenizer\.backbone\.", "model.vision_tower.transformer."),
+    (r"\.trunk\.post_trunk_norm\.", ".rms_norm."),
+    (r"\.preprocessor\.patchifier\.proj\.", ".embeddings.patch_embedding."),
+    (r"\.preprocessor\.patchifier\.norm\.", ".embeddings.rms_norm."),
+    (r"\.preprocessor\.pos_embed$", ".embeddings.position_embedding.weight"),
+    (r"\.trunk\.blocks\.", ".encoder.layers."),
+    (r"\.norm_([12])\.", r".rms_norm\1."),
+    (r"\.attn\.proj\.", ".attention.out_proj."),
+    (r"\.mlp\.fc1\.", ".ffn.gate_proj."),
+    (r"\.mlp\.fc2\.", ".ffn.down_proj."),
+    (r"\.mlp\.fc3\.", ".ffn.up_proj."),
+)
 
 
 def native_names(original: str) -> tuple[str, ...]:
@@ -41,14 +37,14 @@ def native_names(original: str) -> tuple[str, ...]:
     Raises:
         CheckpointError: The original has no such weight.
     """
-    if original.startswith(_LLM[0]):
-        return (original.replace(*_LLM, 1),)
-    number = _NUMBER.search(original)
-    whole = f"{original}.weight" if original.endswith(".pos_embed") else original
-    stem, _, kind = _NUMBER.sub("#", whole).rpartition(".")
-    if stem not in RENAMED or kind not in ("weight", "bias"):
+    name = original
+    for part, native in _RENAMED:
+        name = re.sub(part, native, name)
+    if name == original:
         raise CheckpointError(f"unknown weight {original}", fix="is this an AIDC-AI/Ovis2 checkpoint?")
-    return tuple(f"{name}.{kind}".replace("#", number[0] if number else "") for name in RENAMED[stem])
+    if ".attn.qkv." in name:
+        return tuple(name.replace(".attn.qkv.", f".attention.{each}_proj.") for each in "qkv")
+    return (name,)
 
 
 def convert(original: str, tensor: torch.Tensor) -> dict[str, torch.Tensor]:
@@ -58,13 +54,23 @@ def convert(original: str, tensor: torch.Tensor) -> dict[str, torch.Tensor]:
         CheckpointError: The name is unknown or the shape does not fit.
     """
     names = native_names(original)
+    shape = tuple(tensor.shape)
     if original.endswith("pos_embed"):
-        if tensor.ndim != 3 or tensor.shape[0] != 1:
-            raise CheckpointError(f"{original} has shape {tuple(tensor.shape)}, not (1, patches, hidden)")
+        if shape[:1] != (1,) or len(shape) != 3:
+            raise CheckpointError(f"{original} has shape {shape}, not (1, patches, hidden)")
         tensor = tensor[0]
-    if not tensor.ndim or tensor.shape[0] % len(names):
-        raise CheckpointError(f"{original} of shape {tuple(tensor.shape)} is not {len(names)} equal parts")
+    if not shape or tensor.shape[0] % len(names):
+        raise CheckpointError(f"{original} of shape {shape} is not {len(names)} equal parts")
     return {name: part.contiguous() for name, part in zip(names, tensor.chunk(len(names)), strict=True)}
+
+
+_FIX = "give a folder of an AIDC-AI/Ovis2 checkpoint"
+_SIZES = (
+    *("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads"),
+    *("image_size", "patch_size"),
+)
+_OPTIONAL = ("num_channels", "rms_norm_eps", "qkv_bias", "attention_dropout", "mlp_bias")
+_OF_TOKENIZER = ("vocab_size", "hidden_stride", "tokenize_function")
 
 
 def configuration(original: dict[str, Any]) -> Any:
@@ -75,27 +81,22 @@ def configuration(original: dict[str, Any]) -> Any:
     """
     from transformers import Ovis2Config
 
-    try:
-        tokenizer = original["visual_tokenizer_config"]
-        text = dict(original["llm_config"])
-        tower = tokenizer["backbone_config"]
-        sizes = ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads")
-        vision = {name: tower[name] for name in (*sizes, "image_size", "patch_size")}
-        vision |= {name: tokenizer[name] for name in ("vocab_size", "hidden_stride", "tokenize_function")}
-        hidden = text["hidden_size"]
-        rows = text["vocab_size"]
-    except KeyError as error:
-        raise CheckpointError(f"config.json lacks {error}", fix=FIX_OF_CONFIG) from None
-    except (TypeError, ValueError) as error:
-        raise CheckpointError(makes_no_model(error), fix=FIX_OF_CONFIG) from None
-    optional = ("num_channels", "rms_norm_eps", "qkv_bias", "attention_dropout")
-    vision |= {name: tower[name] for name in optional if name in tower}
-    vision["mlp_bias"] = tower.get("mlp_bias", tower.get("use_bias", False))
-    tied = bool(text.get("tie_word_embeddings", False)) and not original.get("disable_tie_weight", False)
-    text["model_type"] = text.get("model_type", "qwen2")
-    try:
+    with _says_what_is_wrong():
+        try:
+            tokenizer, text = original["visual_tokenizer_config"], original["llm_config"]
+            tower = {"mlp_bias": tokenizer["backbone_config"].get("use_bias", False)}
+            tower |= tokenizer["backbone_config"]
+            vision = {name: tower[name] for name in _SIZES} | {
+                name: tokenizer[name] for name in _OF_TOKENIZER
+            }
+            hidden, rows = text["hidden_size"], text["vocab_size"]
+        except KeyError as error:
+            raise CheckpointError(f"config.json lacks {error}", fix=_FIX) from None
+        vision |= {name: tower[name] for name in _OPTIONAL if name in tower}
+        tied = bool(text.get("tie_word_embeddings", False)) and not original.get("disable_tie_weight", False)
+        kind = text.get("model_type", "qwen2")
         config = Ovis2Config(
-            text_config={**text, "tie_word_embeddings": tied},
+            text_config={**text, "model_type": kind, "tie_word_embeddings": tied},
             vision_config=vision,
             hidden_size=hidden,
             vocab_size=rows,
@@ -103,16 +104,41 @@ def configuration(original: dict[str, Any]) -> Any:
             architectures=["Ovis2ForConditionalGeneration"],
             torch_dtype=original.get("torch_dtype", "bfloat16"),
         )
-    except Exception as error:  # transformers has many kinds of errors for sizes and names that fit no model
-        raise CheckpointError(makes_no_model(error), fix=FIX_OF_CONFIG) from None
     made = type(config.text_config).model_type
-    if made != text["model_type"]:  # up to transformers 5.16 each became a Qwen2
-        what = f"llm_config is of type {text['model_type']}, transformers makes {made}"
-        raise CheckpointError(f"config.json makes no model: {what}", fix=FIX_OF_CONFIG)
+    if made != kind:  # up to transformers 5.16 each became a Qwen2
+        what = f"config.json makes no model: llm_config is of type {kind}, transformers makes {made}"
+        raise CheckpointError(what, fix=_FIX)
     return config
 
 
-def makes_no_model(error: Exception) -> str:
-    """What is said of a config.json from which no model can be built."""
-    problem = " ".join(f"{type(error).__name__}: {error}".split())[:160]
-    return f"config.json makes no model: {problem}"
+def shapes_of(config: Any) -> dict[str, tuple[int, ...]]:
+    """Shapes of the weights of a model of this config, without those that are tied to others.
+
+    Raises:
+        CheckpointError: No model can be built from it.
+    """
+    from transformers import Ovis2ForConditionalGeneration
+
+    with _says_what_is_wrong(), torch.device("meta"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of sizes that fit no tensor
+        model = Ovis2ForConditionalGeneration(config)
+    shapes = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
+    if config.tie_word_embeddings:
+        shapes.pop("lm_head.weight", None)
+    return shapes
+
+
+@contextmanager
+def _says_what_is_wrong() -> Iterator[None]:
+    """Make one line of the many kinds of errors that transformers has for sizes that fit no model.
+
+    Raises:
+        CheckpointError: That line.
+    """
+    try:
+        yield
+    except CheckpointError:
+        raise
+    except Exception as error:
+        problem = " ".join(f"config.json makes no model: {type(error).__name__}: {error}".split())
+        raise CheckpointError(problem[:190], fix=_FIX) from None

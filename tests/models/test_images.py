@@ -122,7 +122,9 @@ def test_what_is_no_image_is_refused():
 
 
 def test_what_is_no_image_is_said_in_words():
-    with pytest.raises(DatasetRowError, match=r"no image, or of a kind that Pillow does not read \[a.svg\]$"):
+    with pytest.raises(
+        DatasetRowError, match=r"not an image, or of a kind that Pillow does not read \[a.svg\]$"
+    ):
         images.decode(b"<svg/>", "a.svg")
 
 
@@ -199,8 +201,8 @@ def test_every_form_of_a_source(tmp_path, monkeypatch):
         ("nul\0byte.png", "not found"),
         ("file:///no/such%20file.png", r"not found \[file:///no/such%20file.png\]"),
         ({"url": "a.png"}, r"empty \[a dict of url\]"),
-        (np.zeros((2, 2, 3)), r"no form of an image \[ndarray in the row\]"),
-        (5, r"no form of an image \[int in the row\] -> give a path"),
+        (np.zeros((2, 2, 3)), r"not an image \[ndarray in the row\]"),
+        (5, r"not an image \[int in the row\] -> give a path"),
     ],
 )
 def test_what_cannot_be_read_is_named(source, problem):

@@ -237,7 +237,7 @@ def test_a_killed_conversion_a_file_and_a_folder_that_cannot_be_written_are_told
     killed = tmp_path / "killed"
     killed.mkdir()
     (killed / "model-00001-of-00002.safetensors").write_bytes(b"half")
-    with pytest.raises(CheckpointError, match="not empty: a conversion was cut off there"):
+    with pytest.raises(CheckpointError, match="not empty"):
         convert_checkpoint(original, killed)
     assert (killed / "model-00001-of-00002.safetensors").exists(), "what is there is the user's"
     (tmp_path / "file").touch()
