@@ -117,7 +117,7 @@ def plan(
     gpu_memory: Annotated[float, typer.Option(min=1, max=10_000, help="GiB of one GPU.")] = 80,
     cpu_memory: Annotated[float, typer.Option(min=0, help="GiB of one node; 0 if unknown.")] = 0,
     tuner: Annotated[str, typer.Option(parser=_one_of("lora", "full"), help="lora or full.")] = "lora",
-    lora_rank: Annotated[int, typer.Option(min=1, help="Rank of LoRA.")] = 8,
+    lora_rank: Annotated[int, typer.Option(min=1, help="Rank of LoRA.")] = 32,
     batch: Annotated[int, typer.Option(min=1, help="Completions of a micro-batch.")] = 1,
     num_generations: Annotated[int, typer.Option(min=2, help="Completions of one prompt.")] = 8,
     max_pixels: Annotated[int, typer.Option(min=1, help="Pixels of one resized image.")] = USUAL_PIXELS,

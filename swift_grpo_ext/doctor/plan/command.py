@@ -123,11 +123,15 @@ COMMAND = """\
     --external_plugins "$(swift-grpo-ext path)" \\
     --model {model} \\
     --dataset rows.jsonl --reward_funcs ext_answer ext_format --output_dir output \\
-    --tuner_type {tuner} --learning_rate {rate} --torch_dtype bfloat16 \\
+    --system "You look at an image and answer a question about it. First think inside <think> and </think>, \
+then give nothing but the answer inside <answer> and </answer>." \\
+    --tuner_type {tuner} --warmup_ratio 0.05 --torch_dtype bfloat16 \\
     --num_generations {work.generations} --beta {beta} \\
     --per_device_train_batch_size {question.batch} --gradient_accumulation_steps {question.accumulation} \\
     --max_length {prompt} --max_completion_length {work.completion_tokens} \\
     {deepspeed}{rollout}"""
+FULL = "full --learning_rate 1e-6"
+LORA = "lora --lora_rank {} --lora_alpha {} --learning_rate 2e-5"
 COLOCATED = """--use_vllm true --vllm_mode colocate --sleep_level 1 \\
     --vllm_tensor_parallel_size {0.tensor_parallel} --vllm_gpu_memory_utilization {0.utilization:.2f} \\
     --vllm_max_model_len {1}{2}"""
@@ -150,8 +154,7 @@ def command_line(model: str, question: Question, best: LayoutNeed) -> str:
     return COMMAND.format(
         variables=variables,
         model=shlex.quote(loadable(model)),
-        tuner="full" if work.full else f"lora --lora_rank {work.lora_rank}",
-        rate="1e-6" if work.full else "1e-5",
+        tuner=FULL if work.full else LORA.format(work.lora_rank, 2 * work.lora_rank),
         beta=0.04 if work.kl else 0,
         work=work,
         question=question,

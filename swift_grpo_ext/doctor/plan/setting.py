@@ -55,7 +55,6 @@ class ModelShape:
     heads: int  # query heads
     linears: tuple[tuple[int, int], ...]  # (in, out) of every linear layer inside the language model's layers
     vision: VisionShape | None  # the vision tower, or None
-    modules: tuple[str, ...] = ()  # names of all linear layers and embeddings
 
     @property
     def total(self) -> int:

@@ -38,7 +38,7 @@ def shape_of(config: Mapping[str, object]) -> ModelShape:
 
 
 def _measured(model: Any, hf_config: Any) -> ModelShape:
-    from torch.nn import Conv2d, Conv3d, Embedding, Linear
+    from torch.nn import Linear
 
     text = hf_config.get_text_config().to_dict()  # attributes that differ by layer cannot be asked for
     counts = dict.fromkeys(("language", "embedding", "head", "tower", "aligner"), 0)
@@ -50,10 +50,9 @@ def _measured(model: Any, hf_config: Any) -> ModelShape:
     sizes = getattr(hf_config, "vision_config", None)
     for name, parameter in model.named_parameters():
         counts[own.get(id(parameter)) or _part(name, words)] += parameter.numel()
-    modules = dict(model.named_modules())
     linears = [
         (module.in_features, module.out_features)
-        for name, module in modules.items()
+        for name, module in model.named_modules()
         if isinstance(module, Linear) and module is not head
         if _part(f"{name}.weight", words) == "language"
     ]
@@ -65,8 +64,6 @@ def _measured(model: Any, hf_config: Any) -> ModelShape:
         heads=text["num_attention_heads"],
         linears=tuple(linears),
         vision=_vision(hf_config.model_type, sizes.to_dict(), hf_config.to_dict()) if sizes else None,
-        # what LoRA can be put on
-        modules=tuple(n for n, m in modules.items() if isinstance(m, (Linear, Embedding, Conv2d, Conv3d))),
     )
 
 
