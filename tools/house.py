@@ -26,18 +26,18 @@ PACKAGE = ROOT / "swift_grpo_ext"
 PROMISE = 105_000  # nodes of the whole package
 # Most nodes of each room, today and where it is to come; what stands at the top of the package is the ground.
 CEILINGS = {
-    "rewards": (36_000, 16_000),
-    "doctor": (27_000, 14_000),
-    "trainer": (26_000, 21_000),
-    "watch": (12_300, 10_500),
-    "group": (13_200, 12_200),
-    "models": (8_400, 7_800),
-    "megatron": (7_200, 6_800),
-    "testing": (3_200, 3_500),
+    "rewards": (35_500, 16_000),
+    "doctor": (20_900, 14_000),
+    "trainer": (21_000, 21_000),
+    "watch": (11_900, 10_500),
+    "group": (12_900, 12_200),
+    "models": (8_130, 7_800),
+    "megatron": (6_800, 6_800),
+    "testing": (3_500, 3_500),
     "compat": (4_600, 4_200),
-    "ground": (5_800, 4_800),
+    "ground": (5_700, 4_800),
 }
-MOST_CLASSES_TWICE = 8  # class names that several classes have
+MOST_CLASSES_TWICE = 5  # class names that several classes have
 MOST_LINES = 400  # of a file
 MOST_TYPE_IGNORES = 20
 MOST_PLAIN_OBJECT = 36  # functions with a parameter that is plainly `object`
