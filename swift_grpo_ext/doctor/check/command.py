@@ -65,11 +65,12 @@ def _once(findings: Sequence[Finding]) -> list[Finding]:
 
 def _cut(finding: Finding) -> Finding:
     """A finding in one line, without words that nobody reads."""
-    texts = {name: getattr(finding, name) for name in ("what", "where", "fix", "not_checked")}
+    texts: dict[str, Any] = {name: getattr(finding, name) for name in ("what", "where", "fix", "not_checked")}
     plain = {
         name: re.sub(r"\S{200,}", lambda word: f"{word[0][:197]}...", text) for name, text in texts.items()
     }
-    return replace(finding, **{name: " ".join(text.split("\n")) for name, text in plain.items()})
+    lines: dict[str, Any] = {name: " ".join(text.split("\n")) for name, text in plain.items()}
+    return replace(finding, **lines)
 
 
 def verdict_of(words: Sequence[str], **options: Any) -> Verdict:

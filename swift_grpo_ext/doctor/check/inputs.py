@@ -99,8 +99,8 @@ def runs_of_script(path: Path, *, gpu_memory: float = 0) -> list[Run]:
         what = f"swift rlhf may be started by {places}, which is not followed" if places else what
         raise SwiftGrpoExtError(what, where=str(path), fix=_exact(path))
     here = path.resolve().parent
-    places = (Path.cwd(), here, here.parent)  # where its relative paths may lie
-    return [_run(command, launch, gpu_memory, () if command.moved else places) for command in commands]
+    folders = (Path.cwd(), here, here.parent)  # where its relative paths may lie
+    return [_run(command, launch, gpu_memory, () if command.moved else folders) for command in commands]
 
 
 def _run(command: Command, launch: Launch, gpu_memory: float, folders: tuple[Path, ...]) -> Run:

@@ -91,7 +91,9 @@ def parse(words: Sequence[Word], kind: str = "RLHFArguments") -> Arguments:
     refusals += [
         _refusal("typographic quotes are part of the value", text, "plain quotes") for text in quoted if text
     ]
-    left_out = [Unknown(word, many=True) if written(word) in ("...", "…") else word for word in words]
+    left_out = [
+        Unknown(written(word), many=True) if written(word) in ("...", "…") else word for word in words
+    ]
     for flag, behind in _groups(left_out):
         action = parser._option_string_actions.get(flag.split("=")[0])
         name = action.dest if action else _name(flag)

@@ -32,7 +32,7 @@ def family(run: Run) -> VisionFamily | None:
     return None
 
 
-def lacks(run: Run, feature: str) -> str:
+def lacks(run: Run, feature: Any) -> str:
     """Why the model's family cannot do something; empty where it can."""
     described = family(run)
     return described.lacks.get(feature, "") if described else ""

@@ -15,7 +15,7 @@ from swift_grpo_ext.doctor.check.facts.environment import environment
 from swift_grpo_ext.doctor.check.facts.files import Row, drawn, rows_of
 from swift_grpo_ext.doctor.check.facts.media import TAGS, Media, media_of
 from swift_grpo_ext.doctor.check.facts.run import Run
-from swift_grpo_ext.doctor.check.unknown import Unknown
+from swift_grpo_ext.doctor.check.unknown import Unknown, decided
 from swift_grpo_ext.errors import SwiftGrpoExtError
 
 _FILES = (".jsonl", ".json", ".csv", ".parquet", ".txt", ".arrow")
@@ -85,11 +85,8 @@ def datasets(run: Run) -> tuple[Dataset, ...]:
     Raises:
         NotKnownError: where they are is not known.
     """
-    read = [
-        _dataset(run, flag, name)
-        for flag in ("dataset", "val_dataset")
-        for name in (run.arguments.get(flag) or []) * bool(run.row_limit)
-    ]
+    named = {"dataset": decided(run.arguments.dataset), **_said(run, "val_dataset")}
+    read = [_dataset(run, flag, name) for flag in named for name in (named[flag] or []) * bool(run.row_limit)]
     return tuple(_encoded(run, read)) if any(sample.is_sound for sample in samples_of(read)) else tuple(read)
 
 

@@ -7,7 +7,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from swift_grpo_ext.compat.registry import patches
 from swift_grpo_ext.defects import DEFECTS
 from swift_grpo_ext.doctor.check.facts import environment, files
 from swift_grpo_ext.doctor.check.facts.arguments import Arguments
@@ -139,7 +138,10 @@ class Run:
     @cached_property
     def plugins(self) -> list[Plugin]:
         """Plugin files, as the command line names them."""
-        names = [*(self.arguments.external_plugins or []), *(self.arguments.custom_register_path or [])]
+        names = [
+            *(self.arguments.external_plugins or []),
+            *(self.arguments.values.get("custom_register_path") or []),
+        ]
         return [Plugin(name, None if name == PLUGIN else self.find(name)) for name in names]
 
     @cached_property
@@ -153,15 +155,15 @@ class Run:
         """Some plugin is not ours: it may register any name."""
         return any(plugin.of_the_user for plugin in self.plugins)
 
-    def is_patched(self, patch_id: str) -> bool:
-        """Whether a patch of ours will be in place."""
-        patch = patches().get(patch_id)
-        names = {f"compat.{patch_id}", f"compat.{patch.defect.id if patch else ''}"}
-        return "compat" in self.parts and patch is not None and not names & environment.disabled(self.environ)
+    def is_patched(self, defect: str) -> bool:
+        """Whether our patch of a defect, if there is one, will be in place."""
+        patch = DEFECTS[defect].patch
+        off = {f"compat.{patch}", f"compat.{defect}"} & environment.disabled(self.environ)
+        return bool(patch) and "compat" in self.parts and not off
 
     def is_harmed(self, defect: str) -> bool:
         """Whether the run's releases are known to have a defect that nothing fixes."""
-        return DEFECTS[defect].harms(self.versions) and not self.is_patched(DEFECTS[defect].patch)
+        return DEFECTS[defect].harms(self.versions) and not self.is_patched(defect)
 
     @property
     def model(self) -> str:

@@ -28,7 +28,8 @@ from types import FunctionType, ModuleType, SimpleNamespace
 from typing import Any
 from unittest.mock import MagicMock
 
-MEGATRON = "MegatronRLHFArguments"
+from swift_grpo_ext.doctor.check.host.table import MEGATRON
+
 _SIZES = "swift.megatron.arguments.megatron_args"
 KINDS = ("RLHFArguments", "RolloutArguments", MEGATRON)
 # What megatron's argument classes import and this machine may lack. They only name things of it.
@@ -255,7 +256,7 @@ def tried(
             reward = orms[name](args=SimpleNamespace(**arguments))
             scores = reward(completions, trainer_state=state, **columns)
             fault = _fault_of(
-                asyncio.run(scores) if inspect.isawaitable(scores) else scores, len(completions)
+                asyncio.run(scores) if inspect.iscoroutine(scores) else scores, len(completions)
             )
         except TimeoutError as error:
             fault, is_late = str(error), True

@@ -14,11 +14,11 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from swift_grpo_ext.doctor.check.host.child import MEGATRON as MEGATRON
 from swift_grpo_ext.errors import SwiftGrpoExtError
 from swift_grpo_ext.folders import cached, kept, user_cache
 from swift_grpo_ext.versions import installed_version
 
+MEGATRON = "MegatronRLHFArguments"
 TRAIN = ("RLHFArguments", MEGATRON)
 """The argument classes of training, by engine."""
 _FORM = 8  # of the table; a table of another form is made again

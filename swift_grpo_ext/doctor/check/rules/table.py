@@ -83,8 +83,8 @@ def refused(id: str, defect: str, symptoms: tuple[str, ...] | str, cause: str = 
         zero = {"stage": model.stage(run), "offload_optimizer": {"device": device}}
         file = {"zero_optimization": zero} if isinstance(model.deepspeed(run), dict) else {}
         patch = DEFECTS[defect].patch
-        healed = frozenset({patch} if patch and run.is_patched(patch) else ())
-        yield from of_trainer.look(refusals.Run(values, file, run.ranks, healed, run.versions))
+        healed = frozenset({patch} if patch and run.is_patched(defect) else ())
+        yield from of_trainer.look(refusals.RefusableRun(values, file, run.ranks, healed, run.versions))
 
     rule(id, Severity.ERROR, symptoms=symptoms, cause=cause, defect=DEFECTS[defect])(look)
 
