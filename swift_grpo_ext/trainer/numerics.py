@@ -14,7 +14,7 @@ from torch.utils._pytree import tree_leaves
 class Fault:
     """Where values stopped being finite."""
 
-    tensor: str  # ``reward <name>``, ``log-probs``, ``loss``, ``gradient`` or ``weights``
+    tensor: str  # ``reward <name>``, ``log-probs``, ``loss`` or ``gradient``
     rows: tuple[int, ...] = ()  # of the micro-batch, or of this rank's rollout for a reward
     module: str = ""  # first with such an output, or parameter nearest to the loss with such a gradient
 
