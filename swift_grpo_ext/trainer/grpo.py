@@ -342,10 +342,10 @@ class GRPOTrainer(HostGRPOTrainer):
             super()._maybe_log_save_evaluate(tr_loss, grad_norm, *args, **kwargs)
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
-        """Log, with pictures and without NaN."""
+        """Log, without NaN."""
         self.held_out.settle()
-        with self.logging.completed():
-            super().log(logs, start_time)
+        self.logging.complete()
+        super().log(logs, start_time)
 
     # An evaluation, which has generation batches of its own.
 

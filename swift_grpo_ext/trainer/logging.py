@@ -6,8 +6,7 @@ import io
 import math
 import os
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -211,31 +210,17 @@ class Logging:
         paths = self._pictures.path_of
         return [(list(map(paths, sample.images)), places(sample)) for sample in samples]
 
-    @contextmanager
-    def completed(self) -> Iterator[None]:
-        """While ms-swift logs: means of what is finite, and a picture in each row of its tables."""
+    def complete(self) -> None:
+        """Before ms-swift logs: means of what is finite, and of each completion whether it was trained on."""
         self._settle_means()
-        pictures = self._add_columns()
-        yield
-        self._host._logs.pop("image", None)
-        if pictures and "swanlab" in self._host.args.report_to:
-            self._show_in_swanlab(pictures)
+        self._add_split()
 
     @watches("columns of completions")
-    def _add_columns(self) -> list[str | None]:
-        """The pictures of the rows, which are where wandb looks for them."""
+    def _add_split(self) -> None:
         host = self._host
         if host.log_completions:
             split = "train" if host.model.training else "eval"
             host._logs["split"] = [split] * len(host._logs["prompt"])
-        pictures = self._pictures_of_rows()
-        if pictures and "wandb" in host.args.report_to:
-            host._logs["image"] = pictures  # where ms-swift still looks for them
-        return pictures
-
-    @watches("pictures in swanlab")
-    def _show_in_swanlab(self, pictures: Sequence[str | None]) -> None:
-        _to_swanlab(pictures, list(self._host._logs["completion"]))
 
     @watches("means of the log", reads_device=True)
     def _settle_means(self) -> None:
@@ -279,25 +264,3 @@ class Logging:
             return located(sample.messages[-1]["content"], columns, scored.reward, scored.parameters)
 
         return places
-
-    def _pictures_of_rows(self) -> list[str | None]:
-        """The first image of each row of ms-swift's table, as far as it is a file."""
-        host = self._host
-        if not (host.log_completions and host.accelerator.is_main_process and host.args.report_to):
-            return []
-        # ms-swift shows as many rows as have an entropy, where it logs entropies.
-        shown = len(host._logs["entropy"]) if "entropy" in host._logs else None
-        rows = list(host._logs.get("images", ()))[:shown]
-        return [next((path for path in paths if path and os.path.isfile(path)), None) for paths in rows]
-
-
-def _to_swanlab(pictures: Sequence[str | None], completions: Sequence[str]) -> None:
-    """Each distinct picture once, with its first completion: tables of swanlab hold none."""
-    import swanlab
-
-    if swanlab.get_run() is None:
-        return
-    captions = {path: text for path, text in zip(pictures, completions, strict=False) if path}
-    images = [swanlab.Image(path, caption=text[:200]) for path, text in captions.items()]
-    if images:
-        swanlab.log({"completions/images": images})

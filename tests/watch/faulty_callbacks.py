@@ -37,14 +37,6 @@ class NanModule(TrainerCallback):
             model.get_submodule("model.language_model.layers.1.mlp").register_forward_hook(spoil)
 
 
-class NanWeight(TrainerCallback):
-    """In the second step, one weight is NaN before the rollout."""
-
-    def on_step_begin(self, args, state, control, model=None, **kwargs):
-        if state.global_step == 1:
-            model.get_parameter("model.language_model.layers.1.mlp.up_proj.weight").data[0, 0] = float("nan")
-
-
 class NanMetric(TrainerCallback):
     """One micro-batch's entropy is NaN in every step."""
 
@@ -76,5 +68,4 @@ class Thousandths(TrainerCallback):
 callbacks_map["test_thousandths"] = Thousandths
 callbacks_map["test_nan_metric"] = NanMetric
 callbacks_map["test_nan_gradient"] = NanGradient
-callbacks_map["test_nan_weight"] = NanWeight
 callbacks_map["test_nan_module"] = NanModule

@@ -21,7 +21,7 @@ NAMED = {
     "gains.json",
 }
 # Without a tracker, an error, a signal, a reference model and held-out rows they have nothing to do.
-ELSEWHERE = {"pictures in swanlab", "events", "how to resume", "mean of kl", "held-out rewards"}
+ELSEWHERE = {"events", "how to resume", "mean of kl", "held-out rewards"}
 # Without these others are not reached.
 FIRST = {"monitors", "set-up of the monitors", "start of the monitors"}
 RUN = {"beta": 0, "log_completions": True, "save_strategy": "steps", "save_steps": 1, "logging_steps": 1}
