@@ -130,7 +130,13 @@ def _since_resumed(logged: Iterable[T], step: Callable[[T], int]) -> list[T]:
 def read_gains(folder: Path) -> tuple[str, ...]:
     """Lines of ``gains.json``, which the trainer writes."""
     rows = _as(dict, _object(folder / GAINS).get("gains"))
-    return tuple(f"{name} {' '.join(map(str, filter(None, row.values())))}" for name, row in rows.items())
+    return tuple(_gain(name, row) for name, row in rows.items() if isinstance(row, dict))
+
+
+def _gain(name: str, row: dict[str, object]) -> str:
+    why = f": {row['why']}" if row.get("why") else ""
+    fix = f" (to change it: {row['fix']})" if row.get("fix") else ""
+    return f"{name} {row.get('state')}{why}{fix}"
 
 
 def _object(path: Path) -> dict[str, object]:
