@@ -59,6 +59,12 @@ def test_spam_of_objects_lowers_the_score():
     assert scored([ONE] * 301) == 0.0
 
 
+def test_more_objects_than_the_cap_are_no_answer():
+    two = {**ROW, "solution": [ONE, TWO]}
+    assert scored([ONE] * 300, two) > 0.0
+    assert scored([ONE] * 301, two) == 0.0
+
+
 def test_gold_needs_boxes_points_and_sizes():
     assert segmentation_points.outcome("", {"solution": [{"bbox_2d": [1, 2, 3, 4]}]}).reason.startswith(
         "each gold object"
