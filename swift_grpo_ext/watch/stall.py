@@ -149,10 +149,6 @@ class Watchdog(threading.Thread):
         """End the thread; it does not outlive the training."""
         self._done.set()
         self.join(JOIN_SECONDS)  # it may hang in a write; it is a daemon
-        try:
-            self._tell_if_over(self._phases.now)
-        except Exception as error:
-            self._failed(error)
 
     def beat(self) -> None:
         """One look: give a sign of life, open an incident if over the limit, take part in that of others."""
@@ -161,7 +157,6 @@ class Watchdog(threading.Thread):
         passed = time.monotonic() - now.since
         limit = limit_of(now.phase, self._phases.longest, self._fixed)
         self._give_sign(now, with_place=passed > limit / 2)
-        self._tell_if_over(now)
         request = self._journal.folder / f"stall_{self._incident + 1}.json"
         first = passed > limit and self._told != now and not request.exists()
         if first:
@@ -181,11 +176,6 @@ class Watchdog(threading.Thread):
                 self._tell(now, passed, limit, stacks)
             if self._abort is not None:
                 self._abort()
-
-    def _tell_if_over(self, now: Now) -> None:
-        if self._told is not None and self._told != now:
-            self._journal.add("stall-over", phase=self._told.phase, step=self._step())
-            self._told = None
 
     def _give_sign(self, now: Now, *, with_place: bool) -> None:
         where = where_main_thread_stands() if with_place else ""

@@ -97,7 +97,7 @@ def test_a_blocked_reward_is_told_with_its_place_and_the_run_goes_on(watched_run
     run = watched_run("BlocksUntilTold", env={"STALL_SECONDS": "1"}, max_steps=2, add_version=False)
     # On a machine under load other phases may last a second too.
     of_reward = [event for event in run.events if event.get("phase") == "reward"]
-    assert [event["kind"] for event in of_reward] == ["stall", "stall-over"]
+    assert [event["kind"] for event in of_reward] == ["stall"]
     stall = of_reward[0]
     assert "faulty_rewards.py" in stall["text"]
     assert "faulty_rewards.py" in Path(stall["stacks"]).read_text()
