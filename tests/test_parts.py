@@ -103,6 +103,8 @@ OPTIONS = ["--reward_funcs", "ext_iou", "mine", "--output_dir=out"]
 def test_the_first_line_says_what_a_user_can_use(monkeypatch, argv, command, words):
     monkeypatch.setattr(registration, "_registered", ALL)
     monkeypatch.setattr("sys.argv", argv)
+    monkeypatch.delenv("SWIFT_GRPO_EXT_DISABLE", raising=False)
+    current_settings.cache_clear()
     assert swift_command(argv) == command
     head, _, rest = summary().partition(" | ")
     assert head.startswith(f"swift-grpo-ext {__version__} on ms-swift 4.")
