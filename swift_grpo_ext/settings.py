@@ -55,7 +55,7 @@ class Settings(BaseSettings):
     bad_row: Literal["skip", "raise"] = Field(
         default="skip",
         description="GRPO: a row whose image or tags are broken is replaced by another and counted, or "
-        "refuses the run: before it starts, after a look at every row.",
+        "ends the run where it is read.",
     )
     on_dead: Literal["warn", "stop"] = Field(
         default="warn",

@@ -77,7 +77,6 @@ class Driver(GRPOTrainer):
         columns = getattr(self.train_dataset, "column_names", None) or ["teacher_prompt"]
         taught = "teacher_prompt" in columns
         self.args.micro_batch_size, *_ = self.train_group.broadcast("join_driver", taught)
-        self.rows.begin()
 
     def _build_dataloader(self) -> None:
         super()._build_dataloader()

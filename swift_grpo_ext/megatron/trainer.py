@@ -109,7 +109,6 @@ class MegatronGRPOTrainer(HostGRPOTrainer):
         folder = Path(self.args.output_dir)
         with self._ending_together(), claimed(folder, writes=self.is_main_process):
             prepare(self.reward_functions, frame_of(self.template.config), train_dataset)
-            self.rows.begin()
             self.held_out.begin(self.scoring.logged_names)
             with self.watching.watching():
                 super().train(train_dataset, val_dataset)

@@ -93,7 +93,6 @@ class GRPOTrainer(HostGRPOTrainer):
             self.look_ahead = LookAhead(self)
             off = why_unwatched() or switched_off(current_settings(), "trainer", "engine_check")
             self.engine_check = EngineCheck(self, self.guard, is_on=not off)
-            self.rows.begin()
             self.monitors.begin()
             self.held_out.begin(self.scoring.logged_names)
             if current_settings().console != "all":

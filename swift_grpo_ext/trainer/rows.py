@@ -23,7 +23,6 @@ from swift_grpo_ext.trainer.samples import Row, VisionSample
 logger = get_logger()
 _ROUNDS = 10
 _THREADS = 8
-_AT_ONCE = 64  # rows in memory, each maybe with its image
 _OTHER_COLUMNS = ("videos", "audios", "tools", "objects")  # that a prompt may have beside messages and images
 _HOST_REPLACES = "fix or remove it, or --truncation_strategy delete to have ms-swift replace such rows"
 
@@ -76,12 +75,6 @@ class Rows:
     @property
     def _deletes(self) -> bool:
         return bool(self._host.template.truncation_strategy == "raise")  # what ms-swift makes of "delete"
-
-    def begin(self) -> None:
-        """Look at all rows before the run, if the settings ask for it; broken ones raise DatasetRowError."""
-        if self._describes_template and current_settings().bad_row == "raise":
-            for dataset in (self._host.train_dataset, self._host.eval_dataset):
-                self._refuse_bad_rows(dataset)
 
     def good(self, rows: Sequence[Row | VisionSample]) -> list[Any]:
         """The rows, once every broken one is replaced.
@@ -217,25 +210,6 @@ class Rows:
         for problem in bad.values():
             logger.warning(f"swift-grpo-ext: {problem.text}; replaced by another row")
         if current_settings().bad_row == "raise" and not all(problem.too_long for problem in bad.values()):
-            raise DatasetRowError(_in_words(bad), fix=dataset_rows.REPLACE)
-
-    def _refuse_bad_rows(self, dataset: Dataset | None) -> None:
-        """Try every row of a dataset, each rank its share.
-
-        Raises:
-            DatasetRowError: Some are broken; on every rank alike.
-        """
-        if dataset is None or not hasattr(dataset, "__len__"):
-            return
-        rank = self._host.accelerator.process_index
-        ranks = self._host.accelerator.num_processes
-        logger.info(f"swift-grpo-ext: looking at {len(dataset)} rows (SWIFT_GRPO_EXT_BAD_ROW=raise)")
-        broken: RowProblems = {}
-        for start in range(rank, len(dataset), ranks * _AT_ONCE):
-            some = {str(n): dataset[n] for n in range(start, len(dataset), ranks)[:_AT_ONCE]}
-            broken |= {key: bad for key, bad in self._problems(some).items() if not bad.too_long}
-        rows = {key: dataset[int(key)] for key in broken}
-        if bad := self._of_all_ranks(broken, rows, dataset):
             raise DatasetRowError(_in_words(bad), fix=dataset_rows.REPLACE)
 
     def _rows_now(self) -> Dataset:
