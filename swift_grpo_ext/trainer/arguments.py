@@ -18,9 +18,6 @@ from swift_grpo_ext.trainer.scoring import names_of
 class GRPOConfig(HostGRPOConfig):
     """ms-swift's arguments, checked for what must not run; ranks wait half an hour, not 208 days."""
 
-    # ms-swift hands over every argument of which there is a field: a mistyped name is found before the model.
-    reward_funcs: list[str] = field(default_factory=list)
-
     if TYPE_CHECKING:  # fields of ms-swift's
         ddp_timeout: int
         num_generations_eval: int | None
@@ -28,6 +25,9 @@ class GRPOConfig(HostGRPOConfig):
         gradient_accumulation_steps: int
         steps_per_generation: int | None
         generation_batch_size: int | None
+
+    # ms-swift hands over every argument of which there is a field: a mistyped name is found before the model.
+    reward_funcs: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         names_of(list(self.reward_funcs))
