@@ -24,6 +24,16 @@ FOLDER = Path(__file__).parents[1] / "docs" / "rewards"
 INDEX = "README.md"
 BY_HAND = "write-your-own.md"
 PLACE = "where-an-answer-stands.md"
+# Pages, and the rewards on each.
+KINDS = {
+    "boxes-and-points": ["iou", "giou", "detection_f1", "point_in_box", "segmentation_points"],
+    "actions-and-time": ["click", "tool_call", "temporal_iou"],
+    "numbers": ["count", "count_shaped", "numeric", "math"],
+    "choices": ["choice", "yes_no", "answer"],
+    "text": ["ocr", "wer", "anls", "text_f1", "rouge", "table", "json_schema", "judge"],
+    "form-and-length": ["format", "overlong", "cosine", "repetition"],
+}
+PAGE_OF = {f"{PREFIX}{name}": f"{kind}.md" for kind, names in KINDS.items() for name in names}
 # The files of `rewards/values` whose grammar a module's rewards read.
 VALUES = {
     "grounding": ["regions"],
@@ -115,7 +125,12 @@ def card_of(reward: Reward) -> Card:
 def pages() -> dict[str, str]:
     """File name to text of every page."""
     rewards = all_rewards()
-    made = {f"{name}.md": page(reward) for name, reward in rewards.items()}
+    made: dict[str, str] = {}
+    for name, reward in rewards.items():
+        kind = PAGE_OF[name]
+        title = kind.removesuffix(".md").replace("-", " ").capitalize()
+        head = f"<!-- made by tools/reward_pages.py from the docstrings of the rewards -->\n# {title}\n"
+        made[kind] = f"{made.get(kind, head)}\n{page(reward)}"
     return {PLACE: place_page(), **made, INDEX: index(rewards)}
 
 
@@ -150,7 +165,7 @@ def prose(module: ModuleType) -> str:
 def index(rewards: dict[str, Reward]) -> str:
     """The list of all rewards."""
     lines = [
-        f"| [`{name}`]({name}.md) | {reward.low:g} to {reward.high:g} | {cell(card_of(reward).summary)} |"
+        f"| {_link(name)} | {reward.low:g} to {reward.high:g} | {cell(card_of(reward).summary)} |"
         for name, reward in rewards.items()
     ]
     return "\n".join(
@@ -174,15 +189,15 @@ def page(reward: Reward) -> str:
     card = card_of(reward)
     module = MODULES[reward.name.removeprefix(PREFIX)]
     blocks = [
-        f"<!-- made by tools/reward_pages.py from the docstring in swift_grpo_ext/rewards/{module}.py -->\n"
-        f"# {reward.name}",
+        f"## {reward.name}",
+        f"From `swift_grpo_ext/rewards/{module}.py`.",
         markdown(card.summary),
         markdown(card.description),
         facts(reward),
         parameters(reward, card.arguments),
         answer_section(reward),
-        *(f"## {title}\n\n{markdown(card.sections[name])}" for name, title in HEADINGS.items()),
-        f"## Example\n\n```python\n{card.sections['Example']}\n```",
+        *(f"### {title}\n\n{markdown(card.sections[name])}" for name, title in HEADINGS.items()),
+        f"### Example\n\n```python\n{card.sections['Example']}\n```",
     ]
     return "\n\n".join(filter(None, blocks)) + "\n"
 
@@ -193,7 +208,7 @@ def answer_section(reward: Reward) -> str:
         return ""
     module = MODULES[reward.name.removeprefix(PREFIX)]
     grammars = [grammar(name) for name in VALUES.get(module, [])]
-    head = f"## What is read\n\nWhat stands [where the answer does]({PLACE}), and has to be all of it:"
+    head = f"### What is read\n\nWhat stands [where the answer does]({PLACE}), and has to be all of it:"
     return "\n\n".join([head, *grammars]) if grammars else ""
 
 
@@ -223,7 +238,7 @@ def parameters(reward: Reward, meanings: dict[str, str]) -> str:
     if reward.row_settable:
         where += f"; {code(reward.row_settable)} also in a column of the dataset"
     lines = [["name", "type", "default", "meaning"], ["---"] * 4, *rows]
-    return f"## Parameters\n\n{where}.\n\n" + "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    return f"### Parameters\n\n{where}.\n\n" + "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def type_in_words(hint: Any) -> str:
@@ -251,8 +266,13 @@ def shown(default: Any) -> str:
 def markdown(text: str) -> str:
     """A docstring's text as Markdown: code marks, links between rewards, names of tests as code."""
     text = re.sub(r"``(.+?)``", r"`\1`", text, flags=re.DOTALL)
-    text = re.sub(r"`(ext_\w+)`", r"[`\1`](\1.md)", text)
+    text = re.sub(r"`(ext_\w+)`", lambda match: _link(match[1]), text)
     return re.sub(r"\((test_\w+)\)", r"(`\1`)", text)
+
+
+def _link(name: str) -> str:
+    page_of = PAGE_OF.get(name)
+    return f"[`{name}`]({page_of}#{name})" if page_of else f"`{name}`"
 
 
 def cell(text: str) -> str:
