@@ -51,6 +51,7 @@ MODULES: tuple[str, ...] = (
     "plugin_path",
     "newer_checkpoint",
     "untied_head",
+    "generate_positions",
 )
 
 

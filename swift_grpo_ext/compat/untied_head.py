@@ -16,11 +16,6 @@ from swift_grpo_ext.hugging_face.checkpoints import tie_as_saved
 )
 def fix(read: Callable[..., Any], loader: Any, model_dir: str) -> Any:
     """Read the config of a checkpoint, with the output layer tied as it was saved."""
-    from swift.utils import get_logger
-
     config = read(loader, model_dir)
-    if tie_as_saved(config, model_dir):
-        get_logger().info(
-            f"swift-grpo-ext: output layer tied to the embedding, as transformers 4 saved {model_dir}"
-        )
+    tie_as_saved(config, model_dir)
     return config

@@ -257,6 +257,15 @@ _ALL = (
         "F46-untied-head",
     ),
     Defect(
+        "F47",
+        "rollouts by transformers 4 of Qwen2-VL, Qwen2.5-VL and the like stop at their second token "
+        "('Expected size for first two dimensions of batch2 tensor')",
+        {**_ANY_HOST, "transformers": "<5"},
+        'pip install "transformers>=5", or --use_vllm true',
+        (f"{SWIFT}/blob/v4.6.0/swift/template/templates/qwen.py",),
+        "F47-generate-positions",
+    ),
+    Defect(
         "unscored",
         "under Megatron a completion that no reward scored counts as one of 0, and is pushed away from",
         _ANY_HOST,
