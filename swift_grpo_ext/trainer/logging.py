@@ -178,12 +178,11 @@ class Logging:
         if not host.log_completions:  # of the configuration, so the same on every rank
             return
         pictures = self._images_of(samples) or [([], None)] * len(samples)
-        logged = all("solution" in sample.extra for sample in samples)  # else ms-swift leaves the column out
         local = [
             (
                 *picture,
                 last_question(sample.messages),
-                self._gold_of(sample, logged),
+                self._gold_of(sample),
                 sample.read,
                 sample.reason,
             )
@@ -194,13 +193,18 @@ class Logging:
             column = host._logs.setdefault(name, deque(maxlen=host.args.generation_batch_size))
             column.extend(row[number] for row in gathered)
 
-    def _gold_of(self, sample: VisionSample, logged: bool) -> str:
-        """The gold in a column that the reward table names, or in ``solution`` where that is not logged."""
+    def _gold_of(self, sample: VisionSample) -> str:
+        """The gold in ``solution``, or in the column that the reward table names.
+
+        ms-swift logs ``solution`` of batches alone in which all rows have it, so that golds shift.
+        """
+        column = "solution"
         for function in self._host.reward_funcs:
             rule = function.rule if isinstance(function, Scored) else None
             if rule and rule.gold and rule.is_for(sample.extra.get(function.task_column)):
-                return as_text(sample.extra.get(rule.gold))
-        return "" if logged or "solution" not in sample.extra else as_text(sample.extra["solution"])
+                column = rule.gold
+        gold = sample.extra.get(column)
+        return "" if gold is None else as_text(gold)
 
     @watches("pictures of completions")
     def _images_of(self, samples: Sequence[VisionSample]) -> list[tuple[list[str | None], object]]:

@@ -116,7 +116,7 @@ def _is_table(line: Json) -> bool:
     return isinstance(listed, list) and not all(isinstance(turn, Mapping) for turn in listed)
 
 
-def _of_run(tables: Sequence[Mapping[str, Json]], path: Path) -> Iterator[dict[str, Json]]:
+def _of_run(tables: Sequence[Mapping[str, Any]], path: Path) -> Iterator[dict[str, Json]]:
     """The rows of tables of completions. ms-swift writes the last table again when a run ends.
 
     Raises:
@@ -124,6 +124,8 @@ def _of_run(tables: Sequence[Mapping[str, Json]], path: Path) -> Iterator[dict[s
     """
     for place, table in enumerate(tables):
         columns = {name: values for name, values in table.items() if isinstance(values, list)}
+        if "gold" in columns:  # ms-swift's column lacks the batches in which a row had none
+            columns.pop("solution", None)
         if not _is_table(table) or any(len(table["completion"]) > len(values) for values in columns.values()):
             fault = "line is no table of completions with a value of every column for each"
             fix = "completions.jsonl as the run wrote it"
@@ -131,7 +133,7 @@ def _of_run(tables: Sequence[Mapping[str, Json]], path: Path) -> Iterator[dict[s
         for index in range(len(table["completion"]) if table not in tables[max(0, place - 1) : place] else 0):
             row = {name: values[index] for name, values in columns.items()}
             question = row.pop("question", None) or row.get("prompt")
-            gold = {"solution": row["gold"]} if row.get("gold") else {}
+            gold = {"solution": row["gold"] or None} if "gold" in row else {}
             yield {"messages": [{"role": "user", "content": question}], **row, **gold}
 
 

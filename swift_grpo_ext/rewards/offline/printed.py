@@ -5,6 +5,7 @@ import statistics
 import sys
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from itertools import chain, islice
 from pathlib import Path
 
 from rich.box import SIMPLE_HEAD
@@ -28,16 +29,16 @@ def print_all(results: Sequence[Scores], gold: bool) -> None:
     console = Console() if sys.stdout.isatty() else Console(width=WIDTH)
     table = Table("reward", *COLUMNS, box=SIMPLE_HEAD, header_style="bold", pad_edge=False)
     for scores in results:
-        wanting = scores.wanting(gold)
-        others = [pair for pair in scores.pairs if pair not in wanting]
-        for sample, outcome in [*wanting, *others][:ROWS]:
+        wanting = scores.wanting(gold)[:ROWS]
+        others = (pair for pair in scores.pairs if pair not in wanting)
+        for number, (sample, outcome) in enumerate(chain(wanting, islice(others, ROWS - len(wanting)))):
             line = _line(scores, sample, outcome)
             cells = (_cell(line[name]) for name in ("reward", *COLUMNS))
-            table.add_row(*cells, style="red" if (sample, outcome) in wanting else "")
+            table.add_row(*cells, style="red" if number < len(wanting) else "")
     console.print(table)
     for scores in results:
-        for line in _lines_of(scores, gold):
-            console.print(escape(line), soft_wrap=True, highlight=False)
+        for text in _lines_of(scores, gold):
+            console.print(escape(text), soft_wrap=True, highlight=False)
 
 
 def _lines_of(scores: Scores, gold: bool) -> Iterable[str]:

@@ -240,3 +240,22 @@ def test_rewards_of_ms_swift_and_of_the_user(run, tmp_path):
     assert scores[3] == ("accuracy", 0.0)
     with pytest.raises(RewardError, match="did you mean 'short_of_mine'"):
         run(data, "short_of_min")
+
+
+def test_the_table_shows_gold_place_value_score_and_reason(run, tmp_path, capsys):
+    rows = [
+        {"solution": 7, "completion": "<think>7</think><answer> 4 </answer>"},
+        {"solution": 7, "completion": "<answer>7</answer>"},
+        {
+            "solution": 7,
+            "completion": "I think there might be some cats, but who could ever count all of them?",
+        },
+    ]
+    _, records = run(lines(tmp_path / "data.jsonl", rows), "ext_count")
+    assert [record["score"] for record in records] == [0.0, 1.0, 0.0]
+    assert [record["read"] for record in records] == ["4", "7", None]
+    assert records[0]["gold"] == 7
+    assert "7" in records[0]["reason"]
+    assert records[2]["reason"].startswith("unread: ")
+    out = capsys.readouterr().out
+    assert re.search(r"^ *ext_count +1 +7 +4 +4 +0\.000 +\S", out, re.M)
