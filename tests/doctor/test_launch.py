@@ -38,6 +38,8 @@ def rlhf(text, **environ):
         "python -m swift.cli.main rlhf --a 1 --b 'x y'",
         "cat > c.yaml <<EOF\nswift rlhf --no\nEOF\nswift rlhf --a 1 --b 'x y'",
         "swift rlhf --a 1 --b 'x y'  # the last\n# --c 2",
+        "swift rlhf --a 1 --b 'x y' \\",
+        "$ swift rlhf --a 1 --b 'x y'",
     ],
 )
 def test_the_words_are_those_that_the_shell_would_pass(text):

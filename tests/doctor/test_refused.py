@@ -11,7 +11,7 @@ from swift_grpo_ext.doctor.check import command, inputs
 from swift_grpo_ext.doctor.check.facts.environment import Environ
 from swift_grpo_ext.doctor.check.host import table as host_table
 from swift_grpo_ext.doctor.check.rules import refused
-from swift_grpo_ext.doctor.check.unknown import Unknown
+from swift_grpo_ext.doctor.check.unknown import PLUGIN, Unknown
 from swift_grpo_ext.errors import SwiftGrpoExtError
 from swift_grpo_ext.findings import Severity
 from swift_grpo_ext.folders import cached, kept
@@ -68,7 +68,7 @@ def test_batches_of_megatron_are_shared_out_over_the_launch_s_ranks():
 
 
 def test_a_message_that_names_a_given_argument_is_about_that_one():
-    best = ["--val_dataset", "a", "--load_best_model_at_end", "true"]
+    best = ["--val_dataset", "a", "--load_best_model_at_end", "true", "--per_device_eval_batch_size", "8"]
     uneven = ["--eval_strategy", "steps", "--save_steps", "50", "--eval_steps", "30"]
     [[(text, name)]] = refused_of([run_of([*best, *uneven, "--max_completion_length", "256"])])
     assert text.startswith("ValueError: --load_best_model_at_end requires the saving steps")
@@ -79,7 +79,7 @@ def test_ms_swift_refuses_no_setting_that_runs():
     """No false alarm from this machine, which has no GPU, no vLLM, no liger-kernel, no model and no server."""
     launches = yaml.safe_load(Path(__file__).with_name("launches.yaml").read_text(encoding="utf-8"))
     texts = [*launches["settings"].values(), *launches["warned"].values()]
-    answers = said_to([run_of(text.split()) for text in texts])
+    answers = said_to([run_of(text.replace("$(swift-grpo-ext path)", PLUGIN).split()) for text in texts])
     assert {text: said for text, said in zip(texts, answers, strict=True) if said} == {}
 
 

@@ -160,9 +160,9 @@ def refusals(kind: str, values: dict[str, Any], unknown: list[str], ranks: int) 
     # Megatron's own start needs its package and a GPU, and so does bf16 as transformers checks it.
     without_gpu = {"skip_megatron_init": True} if kind == MEGATRON else {"use_cpu": True}
     try:
-        sizes = getattr(
-            base, "_init_distributed" if kind == MEGATRON else "_init_generation_batch_params", None
-        )
+        sizes = getattr(base, "_init_generation_batch_params", None)
+        if kind == MEGATRON:
+            sizes = import_module(_SIZES).MegatronArguments._init_distributed
         if kind == MEGATRON and ranks:
             dist.init_process_group("fake", rank=0, world_size=ranks, store=FakeStore())
         for owner, name, check in checks:

@@ -64,7 +64,7 @@ def statements(text: str) -> Iterator[Statement]:
     is_target = writes = False
     behind = "\n"
     line = first = 1
-    for token in _TOKEN.finditer(f"{text}\n"):
+    for token in _TOKEN.finditer(f"{text}\n\n"):
         kind, part = str(token.lastgroup), token[0]
         line += text.count("\n", start, token.start())
         start = token.start()
