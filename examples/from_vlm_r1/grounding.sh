@@ -4,8 +4,7 @@
 # --val_dataset FILE --eval_steps 50 would, on rows that training does not see.
 #
 # swift-grpo-ext check --gpu-memory 80:
-#   error dataset-below-a-batch (six sample rows fill no batch of 16 prompts; your data will)
-#   note rows-not-encoded (the model is not here)
+#   nothing
 set -euo pipefail
 cd "$(dirname "$0")"
 export NPROC_PER_NODE=8

@@ -5,7 +5,7 @@
 # GPUs never spans nodes, and OUTPUT must be on a file system that both nodes see.
 #
 # swift-grpo-ext check --gpu-memory 80:
-#   note rows-not-encoded (the model is not here)
+#   nothing
 set -euo pipefail
 cd "$(dirname "$0")"
 export NNODES=2 NPROC_PER_NODE=8

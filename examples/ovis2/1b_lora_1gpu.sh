@@ -3,7 +3,7 @@
 # transformers samples: vLLM does not serve this class. Each step takes 8 groups of 8 completions.
 #
 # swift-grpo-ext check --gpu-memory 80:
-#   note rows-not-encoded (the model is not here)
+#   nothing
 set -euo pipefail
 cd "$(dirname "$0")"
 : "${DATA:+${VAL_DATA:?rows that training does not see}}"  # rows of your own need held-out ones, too

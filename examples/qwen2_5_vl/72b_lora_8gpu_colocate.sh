@@ -3,7 +3,7 @@
 # By the arithmetic of swift-grpo-ext plan a GPU is fullest in the update, with 46 to 58 GiB.
 #
 # swift-grpo-ext check --gpu-memory 80:
-#   note rows-not-encoded (the model is not here)
+#   nothing
 set -euo pipefail
 cd "$(dirname "$0")"
 : "${DATA:+${VAL_DATA:?rows that training does not see}}"  # rows of your own need held-out ones, too

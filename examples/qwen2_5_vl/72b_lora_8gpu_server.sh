@@ -4,7 +4,7 @@
 # 72 GiB. Four GPUs do not train here; the server can also stand on another machine (SERVER=...).
 #
 # swift-grpo-ext check --gpu-memory 80:
-#   note rows-not-encoded (the model is not here)
+#   nothing
 set -euo pipefail
 cd "$(dirname "$0")"
 : "${DATA:+${VAL_DATA:?rows that training does not see}}"  # rows of your own need held-out ones, too

@@ -4,7 +4,7 @@
 # Without a KL term (beta 0) no reference model is held.
 #
 # swift-grpo-ext check --gpu-memory 80:
-#   note rows-not-encoded (the model is not here)
+#   nothing
 set -euo pipefail
 cd "$(dirname "$0")"
 : "${DATA:+${VAL_DATA:?rows that training does not see}}"  # rows of your own need held-out ones, too

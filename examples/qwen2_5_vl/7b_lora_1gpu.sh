@@ -3,7 +3,7 @@
 # While the model trains, vLLM's weights sleep in CPU memory; while vLLM samples, the model does.
 #
 # swift-grpo-ext check --gpu-memory 80:
-#   note rows-not-encoded (the model is not here)
+#   nothing
 set -euo pipefail
 cd "$(dirname "$0")"
 : "${DATA:+${VAL_DATA:?rows that training does not see}}"  # rows of your own need held-out ones, too

@@ -3,7 +3,7 @@
 # One engine over both GPUs (tensor parallel 2); the optimizer states are sharded.
 #
 # swift-grpo-ext check --gpu-memory 80:
-#   note rows-not-encoded (the model is not here)
+#   nothing
 set -euo pipefail
 cd "$(dirname "$0")"
 : "${DATA:+${VAL_DATA:?rows that training does not see}}"  # rows of your own need held-out ones, too

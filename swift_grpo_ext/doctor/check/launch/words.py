@@ -25,6 +25,7 @@ _ALONE = re.compile(rf"{_PARAMETER}|{_COMMAND}", re.DOTALL)
 _EXPANSION = re.compile(r"\$\{?([A-Za-z_]\w*)(?:(:?[-=])(.*?)|:?\?.*?)?\}?", re.DOTALL)
 _ARRAY = re.compile(r'"?\$\{?(?:(\w+)\[)?[@*]\]?\}?"?')
 _FILES = re.compile(r"[*?]|\[[^\[\]]+\]|\{[^{}]*\}")
+_SCRIPT_FOLDER = re.compile(r"""dirname\s+(--\s+)?["']?\$\{?(0|BASH_SOURCE)(?!.*\.\.)""", re.DOTALL)
 _PLUGIN = re.compile(r"swift-grpo-ext\W+path\b[^\n]*")
 # Words that open a block, end one, or stand in between.
 _BLOCKS = {
@@ -149,6 +150,8 @@ class Variables:
         if text[0] == '"':
             return self.value(text[1:-1], _IN_QUOTES)
         known = _EXPANSION.fullmatch(text)
+        if known is None and _SCRIPT_FOLDER.search(text):
+            return "."
         if known is None:
             return PLUGIN if _PLUGIN.fullmatch(text.strip("$()` ")) else Unknown(text)
         name, operator, default = known.groups("")
