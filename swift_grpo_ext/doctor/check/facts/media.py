@@ -21,7 +21,7 @@ _NOT_LOCAL = ("http:", "https:", "data:", "oss:", "s3:")
 
 
 @dataclass(frozen=True)
-class Medium:
+class SeenMedium:
     """An image, a video or a sound of a row."""
 
     entry: ImageSource  # with an absolute path, where it lies here
@@ -30,7 +30,7 @@ class Medium:
     pixels: int | None = None  # of an image that was opened
 
 
-Media = dict[str, list[Medium]]  # by the names of `TAGS`
+Media = dict[str, list[SeenMedium]]  # by the names of `TAGS`
 
 
 def media_of(run: Run, row: Row, folder: Path) -> Media:
@@ -45,23 +45,23 @@ def media_of(run: Run, row: Row, folder: Path) -> Media:
     }
 
 
-def _medium(run: Run, entry: Any, folder: Path, *, opens: bool) -> Medium:
+def _medium(run: Run, entry: Any, folder: Path, *, opens: bool) -> SeenMedium:
     name = entry.get("path") if isinstance(entry, dict) else entry
     if not (isinstance(entry, dict) and entry.get("bytes") is not None):
         if not isinstance(name, str) or name.startswith(_NOT_LOCAL):
-            return Medium(entry)
+            return SeenMedium(entry)
         path = _local_file(run, name)
         if path is not None:
             entry = {**entry, "path": str(path)} if isinstance(entry, dict) else str(path)
         elif os.path.isfile(folder / name):
             fix = f"export ROOT_IMAGE_DIR={folder}, or start the run there, or write absolute paths"
-            return Medium(entry, f"{name} lies beside the dataset, where ms-swift does not look", fix)
+            return SeenMedium(entry, f"{name} lies beside the dataset, where ms-swift does not look", fix)
         elif len(name) <= 200:
-            return Medium(entry, f"{name} not found")
+            return SeenMedium(entry, f"{name} not found")
     try:
-        return Medium(entry, pixels=_pixels(entry) if opens else None)
+        return SeenMedium(entry, pixels=_pixels(entry) if opens else None)
     except DatasetRowError as error:
-        return Medium(entry, f"{error.what}: {error.where}", error.fix)
+        return SeenMedium(entry, f"{error.what}: {error.where}", error.fix)
 
 
 def _pixels(source: ImageSource) -> int:

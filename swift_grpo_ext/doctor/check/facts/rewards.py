@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from swift_grpo_ext.doctor.check.facts.rows import Sample, training
+from swift_grpo_ext.doctor.check.facts.rows import SeenRow, training
 from swift_grpo_ext.doctor.check.facts.run import Run
 from swift_grpo_ext.doctor.check.host import table as host_table
 from swift_grpo_ext.errors import SwiftGrpoExtError
@@ -62,7 +62,7 @@ def names(run: Run) -> list[str]:
     return list(dict.fromkeys(found))
 
 
-def missing(run: Run, name: str, samples: Sequence[Sample]) -> str:
+def missing(run: Run, name: str, samples: Sequence[SeenRow]) -> str:
     """The gold column that a reward needs, and none of the rows has; empty where it needs none, or has it."""
     columns = {column for sample in samples for column in sample.columns}
     if name in catalogue.NAMES:
@@ -124,7 +124,7 @@ def trials(run: Run) -> tuple[Trial, ...]:
     return tuple(Trial(*trial) for trial in answer)
 
 
-def _answered(sample: Sample) -> Iterator[dict[str, Any]]:
+def _answered(sample: SeenRow) -> Iterator[dict[str, Any]]:
     """A row with its gold answer, and with none, as the trainer hands it to a reward."""
     golds = [value for name, value in sample.columns.items() if name not in NOT_GOLD]
     for number, text in enumerate((f"<think>-</think><answer>{next(iter(golds), '')}</answer>", "")):

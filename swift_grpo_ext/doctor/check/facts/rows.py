@@ -31,7 +31,7 @@ _REFUSALS = (
 
 
 @dataclass(frozen=True)
-class Sample:
+class SeenRow:
     """One row as the trainer sees it."""
 
     where: str  # file and line, or number of the row
@@ -75,7 +75,7 @@ class Dataset:
     elsewhere: bool = False  # no file here: of a hub, or of another machine
     empty: str = ""  # why it has no rows
     unreadable: tuple[str, ...] = ()  # places of rows that are no JSON object
-    samples: tuple[Sample, ...] = ()  # those that it takes
+    samples: tuple[SeenRow, ...] = ()  # those that it takes
 
 
 @lru_cache(maxsize=8)
@@ -90,12 +90,12 @@ def datasets(run: Run) -> tuple[Dataset, ...]:
     return tuple(_encoded(run, read)) if any(sample.is_sound for sample in samples_of(read)) else tuple(read)
 
 
-def samples_of(read: Iterator[Dataset] | list[Dataset] | tuple[Dataset, ...]) -> list[Sample]:
+def samples_of(read: Iterator[Dataset] | list[Dataset] | tuple[Dataset, ...]) -> list[SeenRow]:
     """All rows of some datasets."""
     return [sample for dataset in read for sample in dataset.samples]
 
 
-def training(run: Run) -> list[Sample]:
+def training(run: Run) -> list[SeenRow]:
     """The first rows of the training data."""
     return samples_of([dataset for dataset in datasets(run) if dataset.trains])
 
@@ -131,11 +131,11 @@ def _dataset(run: Run, flag: str, name: str) -> Dataset:
     return replace(dataset, samples=tuple(samples))
 
 
-def _sample(run: Run, where: str, row: Row, folder: Path) -> Sample:
+def _sample(run: Run, where: str, row: Row, folder: Path) -> SeenRow:
     columns = {name: value for name, value in row.items() if value is not None}
     media = media_of(run, columns, folder)
     columns |= {kind: [medium.entry for medium in media[kind]] for kind in media if media[kind]}
-    return Sample(where, columns, media)
+    return SeenRow(where, columns, media)
 
 
 def _said(run: Run, *names: str) -> dict[str, Any]:
@@ -192,7 +192,7 @@ def _encoded(run: Run, read: list[Dataset]) -> Iterator[Dataset]:
             yield replace(dataset, samples=tuple(_through(template, sample) for sample in dataset.samples))
 
 
-def _through(template: Any, sample: Sample) -> Sample:
+def _through(template: Any, sample: SeenRow) -> SeenRow:
     with suppress(*_REFUSALS):  # a row that the template refuses is named in the run
         if template is not None and sample.is_sound:
             encoded = template.encode({**sample.columns, "messages": sample.prompt})

@@ -10,7 +10,7 @@ from swift_grpo_ext.doctor.check.facts import rewards, rows
 from swift_grpo_ext.doctor.check.facts.arguments import sure
 from swift_grpo_ext.doctor.check.facts.media import TAGS
 from swift_grpo_ext.doctor.check.facts.model import family
-from swift_grpo_ext.doctor.check.facts.rows import Sample
+from swift_grpo_ext.doctor.check.facts.rows import SeenRow
 from swift_grpo_ext.doctor.check.facts.run import Run
 from swift_grpo_ext.doctor.check.host import table as host_table
 from swift_grpo_ext.doctor.check.rules.table import OUR_PLUGIN, grpo_anywhere, option, table
@@ -21,7 +21,7 @@ from swift_grpo_ext.findings import ERROR, NOTE, WARNING, NotKnownError, Problem
 from swift_grpo_ext.rewards import catalogue, forms
 
 rule = partial(table.rule, scope=grpo_anywhere)
-RowLook = Callable[[Run, Sample], Iterator[Problem]]
+RowLook = Callable[[Run, SeenRow], Iterator[Problem]]
 
 
 def of_rows(look: RowLook, *, replaced: bool = False) -> Callable[[Run], Iterator[Problem]]:
@@ -108,7 +108,7 @@ def _unreadable(run: Run) -> Iterator[Problem]:
     cause="Each tag in the text stands for one image, video or sound of the row.",
 )
 @of_replaced_rows
-def _tags(_run: Run, sample: Sample) -> Iterator[Problem]:
+def _tags(_run: Run, sample: SeenRow) -> Iterator[Problem]:
     for kind in sample.mistagged:
         what = f"{sample.tags(kind)} {TAGS[kind]} tags for {len(sample.media[kind])} {kind}"
         yield Problem(what, sample.where, "one tag for each, in order")
@@ -121,7 +121,7 @@ def _tags(_run: Run, sample: Sample) -> Iterator[Problem]:
     cause="ms-swift looks in the working folder and in ROOT_IMAGE_DIR, not beside the dataset.",
 )
 @of_replaced_rows
-def _image(_run: Run, sample: Sample) -> Iterator[Problem]:
+def _image(_run: Run, sample: SeenRow) -> Iterator[Problem]:
     for medium in chain(*sample.media.values()):
         if medium.fault:
             yield Problem(medium.fault, sample.where, medium.fix or "fix or drop the row")
@@ -134,7 +134,7 @@ def _image(_run: Run, sample: Sample) -> Iterator[Problem]:
     cause="vLLM takes as many images of a prompt as --vllm_limit_mm_per_prompt says.",
 )
 @of_rows
-def _too_many_images(run: Run, sample: Sample) -> Iterator[Problem]:
+def _too_many_images(run: Run, sample: SeenRow) -> Iterator[Problem]:
     images = len(sample.media.get("images", ()))
     try:
         limits = json.loads(str(run.arguments.vllm_limit_mm_per_prompt or "{}"))
@@ -153,7 +153,7 @@ def _too_many_images(run: Run, sample: Sample) -> Iterator[Problem]:
     cause="A prompt with its images is longer than --max_length.",
 )
 @of_rows
-def _too_long(run: Run, sample: Sample) -> Iterator[Problem]:
+def _too_long(run: Run, sample: SeenRow) -> Iterator[Problem]:
     limit = run.arguments.max_length
     if limit and sample.tokens > limit:
         what = f"{sample.tokens} prompt tokens, max_length is {limit}"
@@ -168,7 +168,7 @@ def _too_long(run: Run, sample: Sample) -> Iterator[Problem]:
     reports="https://github.com/modelscope/ms-swift/issues/3592",
 )
 @of_rows
-def _over_model_len(run: Run, sample: Sample) -> Iterator[Problem]:
+def _over_model_len(run: Run, sample: SeenRow) -> Iterator[Problem]:
     args = run.arguments
     length = args.vllm_max_model_len if args.use_vllm else None
     if length and sample.tokens and sample.tokens + args.max_completion_length > length:
