@@ -26,16 +26,16 @@ PACKAGE = ROOT / "swift_grpo_ext"
 PROMISE = 105_000  # nodes of the whole package
 # Most nodes of each room, today and where it is to come; what stands at the top of the package is the ground.
 CEILINGS = {
-    "rewards": (35_500, 16_000),
-    "doctor": (20_900, 14_000),
+    "rewards": (28_400, 16_000),
+    "doctor": (20_500, 14_000),
     "trainer": (21_000, 21_000),
-    "watch": (11_900, 10_500),
-    "group": (12_900, 12_200),
+    "watch": (11_200, 10_500),
+    "group": (12_700, 12_200),
     "models": (8_130, 7_800),
     "megatron": (6_800, 6_800),
     "testing": (3_500, 3_500),
     "compat": (4_600, 4_200),
-    "ground": (5_700, 4_800),
+    "ground": (5_650, 4_800),
 }
 MOST_CLASSES_TWICE = 5  # class names that several classes have
 MOST_LINES = 400  # of a file
