@@ -35,7 +35,9 @@ def make_overlay(folder: Path, requirements: Path, excused: tuple[str, ...] = ()
     ask = [python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"]
     packages = Path(subprocess.run(ask, check=True, capture_output=True, text=True).stdout.strip())
     # Folders named in a .pth file do not get their own .pth files read, so the checkout is named here too.
-    (packages / "overlay.pth").write_text(f"{ROOT}\n{sysconfig.get_path('purelib')}\n")
+    # Nor does setuptools' own then, without which Python 3.12 has no distutils: DeepSpeed imports it.
+    shim = "import _distutils_hack; _distutils_hack.add_shim()"
+    (packages / "overlay.pth").write_text(f"{ROOT}\n{sysconfig.get_path('purelib')}\n{shim}\n")
     pip = [sys.executable, "-m", "pip", "--python", str(python)]
     # pip takes what it sees for installed, and leaves what lies outside the new environment alone.
     install = [*pip, "install", "--quiet", "--requirement", requirements]
