@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from swift_grpo_ext.rewards.contract import Reward as Reward
     from swift_grpo_ext.rewards.contract import Score as Score
     from swift_grpo_ext.rewards.contract import Unscorable as Unscorable
+    from swift_grpo_ext.rewards.forms import system_text as system_text
     from swift_grpo_ext.rewards.runtime.scored import limited as limited
 
 __all__ = [
@@ -31,6 +32,7 @@ __all__ = [
     "get_reward",
     "limited",
     "register",
+    "system_text",
     "testing",
 ]
 
@@ -38,6 +40,7 @@ _HOMES = {
     **dict.fromkeys(("Outcome", "Reward", "Score", "Unscorable"), "rewards.contract"),
     "get_reward": "rewards.catalogue",
     "limited": "rewards.runtime.scored",
+    "system_text": "rewards.forms",
 }
 
 

@@ -83,7 +83,9 @@ def report(
         str | None, typer.Option(help="Folder to write to; default the run's own, or grpo-comparison.")
     ] = None,
     completions: Annotated[int, typer.Option(min=1, help="Completions of each run to show.")] = 5000,
-    live: Annotated[bool, typer.Option("--live", hidden=True)] = False,
+    live: Annotated[
+        bool, typer.Option("--live", hidden=True, help="Gone: an error that says what is live.")
+    ] = False,
 ) -> None:
     """Write report.html of GRPO runs of ms-swift, finished or not.
 

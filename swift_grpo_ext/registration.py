@@ -62,13 +62,14 @@ def summary() -> str:
         if names and (not PARTS[name].commands or (command or "rlhf grpo") in PARTS[name].commands)
     ]
     output = " ".join(_typed("--output_dir"))
+    rewards = " ".join(_typed("--reward_funcs"))
     reports = "callbacks" in works and not current_settings().disables("callbacks.report")
     disabled = current_settings().disable
     words = [
         f"swift-grpo-ext {__version__} on {versions.HOST} {versions.installed_version(versions.HOST)}",
         ", ".join(versions.between_tested("transformers", "torch", "vllm")),
         SHARED if {"trainer", "megatron"} & set(works) else ", ".join(works),
-        f"rewards {' '.join(_typed('--reward_funcs'))}" if "rewards" in works else "",
+        f"rewards {rewards}" if rewards and "rewards" in works else "",
         f"report in {output}" if output and reports else "",
         f"off: {', '.join(disabled)}" if disabled else "",
     ]

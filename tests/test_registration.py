@@ -38,23 +38,24 @@ def test_registers_every_part_once_and_prints_one_line(fresh, capsys):
     line = capsys.readouterr().err
     assert line.count("\n") == 1
     assert "ms-swift" in line
-    assert all(name in line for name in set(PARTS) - {"megatron"})  # a process of unknown kind
+    assert registration.SHARED in line  # a process of unknown kind
+    assert not line.rstrip().endswith("rewards")  # none is typed
 
 
 @pytest.mark.parametrize("names", [1, 40])
 def test_megatron_is_told_what_is_not_there(fresh, capsys, monkeypatch, names):
     """Where Megatron's releases are not the tested ones, ms-swift's own trainer runs."""
-    monkeypatch.setattr("sys.argv", ["/x/swift/cli/_megatron/rlhf.py", "--rlhf_type", "grpo"])
+    monkeypatch.setattr(
+        "sys.argv", ["/x/swift/cli/_megatron/rlhf.py", "--reward_funcs", "ext_count", "ext_format"]
+    )
     absent = "swift_grpo_ext.megatron"
     registered = lambda room: [] if room.module == absent else ["n"] * names  # noqa: E731
     monkeypatch.setattr(registration.import_module("x").__class__, "register", registered)
     registration.register()
     line = capsys.readouterr().err.strip()
     assert registration.NOT_UNDER_MEGATRON in line
-    assert "rewards:" in line
-    assert "templates:" in line
-    assert "trainer:" not in line
-    assert "callbacks:" not in line
+    assert "rewards ext_count ext_format" in line
+    assert registration.SHARED not in line
     assert len(line) <= 160
 
 

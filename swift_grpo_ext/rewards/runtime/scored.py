@@ -166,11 +166,12 @@ class Scored:
     async def scored(self, batch: Batch) -> list[Score]:
         """The scores of a batch; `outcomes` has their reasons."""
         self.outcomes = [Outcome(None)] * len(batch)
+        row_of = {place: row for row, place in enumerate(batch.places)}  # a batch may be part of another
         try:
             for part, answer in await self._answers(self._parts(batch)):
                 outcomes = self._taken(part, answer)
                 for place, outcome in zip(part.places, outcomes, strict=True):
-                    self.outcomes[place] = outcome
+                    self.outcomes[row_of[place]] = outcome
         except RewardError as error:  # a child that cannot load it, a row that cannot be sent
             self._failed(batch, Answer("refused", str(error).removeprefix("swift-grpo-ext: ")))
         return [outcome.score for outcome in self.outcomes]

@@ -239,7 +239,7 @@ def test_rewards_of_ms_swift_and_of_the_user(run, tmp_path):
     assert scores[:2] == [("short_of_mine", 1.0), ("short_of_mine", 0.0)]
     assert scores[3] == ("accuracy", 0.0)
     with pytest.raises(RewardError, match="did you mean 'short_of_mine'"):
-        run(data, "short_of_min")
+        run(data, "short_of_min", plugins=[str(plugin)])
 
 
 def test_the_table_shows_gold_place_value_score_and_reason(run, tmp_path, capsys):
