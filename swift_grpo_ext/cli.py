@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -184,6 +184,7 @@ def check(
     """
     from swift_grpo_ext.doctor.check import command
 
+    memory: dict[str, Any] = {"cpu_memory": cpu} if cpu else {}  # else that of this machine
     code = command.check(
         context.args,
         as_json=json,
@@ -192,7 +193,7 @@ def check(
         row_limit=rows,
         tries_rewards=rewards,
         gpu_memory=gpu,
-        **({"cpu_memory": cpu} if cpu else {}),
+        **memory,
     )
     raise typer.Exit(code)
 
