@@ -6,7 +6,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from swift_grpo_ext.hugging_face.configs import architectures_of, class_named, config_fields
 from swift_grpo_ext.models.processors import build_processor
 from swift_grpo_ext.testing.families import TINY
 
@@ -103,6 +102,8 @@ def tiny_config(
     `tiny_checkpoint` takes: ``ids`` of the special tokens that the config names, or of more (None for the
     published ones), and ``pad_token_id``, which begins rows, too; ``vocab_size`` is one of ``text``.
     """
+    from swift_grpo_ext.hugging_face.configs import class_named, config_fields
+
     made = TINY[family]
     ends = {"bos_token_id": pad_token_id, "pad_token_id": pad_token_id}
     fields: dict[str, Any] = {**ends, **config_fields({**made.text, **text})}
@@ -127,6 +128,8 @@ def tiny_config(
 def _write_model(folder: Path, config: Any, empty: Sequence[str], seed: int, dtype: str, **ends: int) -> None:
     import torch
     import transformers
+
+    from swift_grpo_ext.hugging_face.configs import architectures_of, class_named
 
     for name in empty:
         torch.save({}, folder / name)

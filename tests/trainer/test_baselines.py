@@ -1,6 +1,7 @@
 """Scores that are missing, infinite or of the wrong number, in real runs of the host with our trainer."""
 
 import math
+from contextlib import nullcontext
 
 import pytest
 import torch
@@ -30,7 +31,7 @@ class AsyncScripted(Scripted):
 def train(tiny_qwen, digits, tmp_path, monkeypatch):
     """Run GRPO with a scripted reward; returns the logged steps, the completions and the folder."""
 
-    def run(script, reward=Scripted, **overrides):
+    def run(script, reward=Scripted, ends=None, **overrides):
         name = f"scripted{len(list(tmp_path.iterdir()))}"
         monkeypatch.setitem(orms, name, type("scripted", (reward,), {"script": script}))
         output = tmp_path / name
@@ -42,7 +43,10 @@ def train(tiny_qwen, digits, tmp_path, monkeypatch):
             "lr_scheduler_type": "constant",
             **overrides,
         }
-        testing.run_in_process("rlhf", testing.grpo_arguments(tiny_qwen, digits.train, output, **arguments))
+        with ends or nullcontext():
+            testing.run_in_process(
+                "rlhf", testing.grpo_arguments(tiny_qwen, digits.train, output, **arguments)
+            )
         steps = [record for record in testing.read_logging(output) if "loss" in record]
         return steps, testing.read_completions(output), testing.newest_version(output)
 
@@ -129,7 +133,8 @@ def test_an_evaluation_of_one_completion_per_prompt_still_has_its_figures(train,
 
 
 def test_the_log_has_no_nan_when_nothing_is_scored(train):
-    steps, _, _ = train((None,))
+    steps, _, _ = train((None,), ends=pytest.raises(SystemExit, match="65"))  # a run that scored nothing
+    assert steps
     for step in steps:
         assert all(math.isfinite(value) for value in step.values() if isinstance(value, float))
         assert step["reward_coverage"] == 0

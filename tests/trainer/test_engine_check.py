@@ -13,6 +13,15 @@ FIRST = {"max_steps": 1}
 MOVES = {"learning_rate": 0.05, "reward_funcs": "even_characters"}
 
 
+# What the check by the policy's own pass does not do yet.
+LATER_TURNS = pytest.mark.xfail(
+    strict=True,
+    reason="ms-swift keeps an engine's log-probs over several turns only where a scheduler returns token ids, "
+    "so those turns are not compared",
+)
+FAR_IN_SUM = pytest.mark.xfail(strict=True, reason="no row is named where no token alone is far apart")
+
+
 def verdicts(output, kind="verdict", name="engine-"):
     (run,) = output.glob("v*")
     return [event for event in read_events(run, [kind]) if event["id"].startswith(name)]
@@ -81,15 +90,9 @@ def test_a_healthy_run_is_silent(overrides, tiny_qwen, digits, tmp_path, monkeyp
     assert any("watch/engine_ratio" in row for row in logged), "nothing was compared"
     timed = ("prepare", "encode", "rollout", "vision", "forward", "backward", "optimizer")
     assert {f"seconds/{phase}" for phase in timed} <= set(logged[0])
-    (bill,) = verdicts(output, "note", "bill")
-    for words in (
-        " s a step: ",
-        "; saved ",
-        " % of tokens forwarded",
-        " % of images encoded",
-        " % of passes",
-    ):
-        assert words in bill["text"]
+    bill = read_events(testing.newest_version(output), ["bill"])[-1]
+    assert {"rollout", "prepare", "backward"} <= set(bill["seconds"])
+    assert bill["work"]
 
 
 OLD_PASS = {"num_iterations": 2, "gradient_accumulation_steps": 2, "steps_per_generation": 3}

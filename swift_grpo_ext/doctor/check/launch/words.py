@@ -25,7 +25,11 @@ _ALONE = re.compile(rf"{_PARAMETER}|{_COMMAND}", re.DOTALL)
 _EXPANSION = re.compile(r"\$\{?([A-Za-z_]\w*)(?:(:?[-=])(.*?)|:?\?.*?)?\}?", re.DOTALL)
 _ARRAY = re.compile(r'"?\$\{?(?:(\w+)\[)?[@*]\]?\}?"?')
 _FILES = re.compile(r"[*?]|\[[^\[\]]+\]|\{[^{}]*\}")
-_SCRIPT_FOLDER = re.compile(r"""dirname\s+(--\s+)?["']?\$\{?(0|BASH_SOURCE)(?!.*\.\.)""", re.DOTALL)
+# `$(dirname "$0")` and `$(cd "$(dirname "$0")" && pwd)`, not another command that is given the folder.
+_SCRIPT_FOLDER = re.compile(
+    r"""[$(`\s"']*(?:cd\s+(?:--\s+)?)?[$(`\s"']*dirname\s+(?:--\s+)?["']?\$\{?(?:0|BASH_SOURCE)(?!.*\.\.)""",
+    re.DOTALL,
+)
 _PLUGIN = re.compile(r"swift-grpo-ext\W+path\b[^\n]*")
 # Words that open a block, end one, or stand in between.
 _BLOCKS = {
@@ -150,7 +154,7 @@ class Variables:
         if text[0] == '"':
             return self.value(text[1:-1], _IN_QUOTES)
         known = _EXPANSION.fullmatch(text)
-        if known is None and _SCRIPT_FOLDER.search(text):
+        if known is None and _SCRIPT_FOLDER.match(text):
             return "."
         if known is None:
             return PLUGIN if _PLUGIN.fullmatch(text.strip("$()` ")) else Unknown(text)

@@ -22,6 +22,8 @@ _CURES = {
     "Please input the training dataset": "--dataset train.jsonl",
     "num_generations must be greater than 1": "--num_generations 8",
     "evenly divisible by num_generations": "one of these values, or more --gradient_accumulation_steps",
+    "must be divisible by the global batch size": "a multiple of the batch of all ranks",
+    "must equal per_device_train_batch_size": "--generation_batch_size alone: --steps_per_generation follows",
     "must be divisible by num_generations": "a generation batch that is a multiple of --num_generations",
     "vllm_mode is required": "--vllm_mode colocate",
     "vllm_mode is not supported": "--use_vllm true, or leave --vllm_mode out",
