@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 
 import torch
+from jaxtyping import Shaped
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
@@ -19,7 +20,9 @@ class Fault:
     module: str = ""  # first with such an output, or parameter nearest to the loss with such a gradient
 
 
-def bad_rows(values: Tensor, mask: Tensor | None = None) -> tuple[int, ...]:
+def bad_rows(
+    values: Shaped[Tensor, "rows *rest"], mask: Shaped[Tensor, "rows *rest"] | None = None
+) -> tuple[int, ...]:
     """Rows of ``(batch, ...)`` with a NaN or an infinity where the mask of the same shape is on."""
     bad = ~torch.isfinite(values.detach())
     if mask is not None:
@@ -29,7 +32,7 @@ def bad_rows(values: Tensor, mask: Tensor | None = None) -> tuple[int, ...]:
     return tuple(bad.reshape(len(bad), -1).any(1).nonzero().flatten().tolist())
 
 
-def bad_gradient(named_parameters: Sequence[tuple[str, Tensor | None]]) -> str:
+def bad_gradient(named_parameters: Sequence[tuple[str, Shaped[Tensor, "..."] | None]]) -> str:
     """The last of the gradients in forward order that is not finite: backward met it first."""
     bad = [name for name, gradient in named_parameters if gradient is not None and _is_bad(gradient)]
     return f"{bad[-1]} (and {len(bad) - 1} more)" if len(bad) > 1 else "".join(bad)
@@ -51,5 +54,5 @@ def first_bad_module(model: nn.Module, forward: Callable[[], object]) -> str:
     return "".join(found)
 
 
-def _is_bad(tensor: Tensor) -> bool:
+def _is_bad(tensor: Shaped[Tensor, "..."]) -> bool:
     return not bool(torch.isfinite(tensor).all())
