@@ -21,7 +21,7 @@ class Fault:
 
 
 def bad_rows(
-    values: Shaped[Tensor, "rows *rest"], mask: Shaped[Tensor, "rows *rest"] | None = None
+    values: Shaped[Tensor, " rows *rest"], mask: Shaped[Tensor, " rows *rest"] | None = None
 ) -> tuple[int, ...]:
     """Rows of ``(batch, ...)`` with a NaN or an infinity where the mask of the same shape is on."""
     bad = ~torch.isfinite(values.detach())
