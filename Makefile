@@ -16,14 +16,14 @@ HOST_TESTS := tests/e2e tests/compat tests/models tests/trainer
 IMAGES       := image-4 image-5
 TRANSFORMERS := transformers-4 transformers-5
 IMAGE_TESTS  := tests/group tests/sweep tests/models tests/trainer/test_families.py tests/e2e tests/compat tests/rewards tests/doctor
-IMAGE_SMOKE  := tests/test_images.py tests/group/test_prefill.py tests/trainer/test_pass_check.py::test_a_wrong_attention_is_found_out_and_left
+IMAGE_SMOKE  := tests/test_images.py tests/group/test_prefill.py tests/trainer/test_first_pass.py::test_a_wrong_attention_is_found_out_and_left
 
 # A CPU is enough for everything here; one thread per process keeps two ranks off each other's cores.
 export OMP_NUM_THREADS ?= 1
 export TOKENIZERS_PARALLELISM ?= false
 
 # Tests that compare numbers, and the processors that they are run as: instructions of ATen, oneDNN and MKL, threads.
-NUMERIC    := tests/group tests/sweep tests/trainer/test_families.py tests/trainer/test_pass_check.py tests/trainer/test_loss_fixes.py
+NUMERIC    := tests/group tests/sweep tests/trainer/test_families.py tests/trainer/test_first_pass.py tests/trainer/test_loss_fixes.py
 PROCESSORS := default/SSE41/SSE4_2/1 default/SSE41/SSE4_2/2 avx2/AVX2/AVX2/1 avx2/AVX2/AVX2/2 avx512/DEFAULT/AVX512/1
 
 .PHONY: agent bench-gpu bench-peers browser help install quickstart test lint types unit test-slow test-deepspeed-old test-hosts test-images \
