@@ -31,11 +31,6 @@ def class_named(name: str) -> Any:
     return getattr(transformers, name)
 
 
-def has_class(name: str) -> bool:
-    """True if the installed transformers has a class of this name."""
-    return name in dir(transformers)
-
-
 def config_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
     """Fields of a language model's config, written as transformers 5 has them, for the installed release.
 

@@ -180,18 +180,6 @@ class ImagePipeline:
         return [self.prepare(self.resize(self.load(source), options)) for source in sources]
 
 
-def picture_of(source: images.ImageSource) -> Image.Image:
-    """Decoded pixels in RGB of any source that `images.read_source` takes, or a Pillow image.
-
-    Raises:
-        DatasetRowError: It cannot be read.
-    """
-    where = images.describe(source)
-    if isinstance(source, Image.Image):
-        return images.to_rgb(source, where)
-    return images.decode(images.read_source(source, load_file), where)[0]
-
-
 def _decode(source: images.ImageSource, key: str, where: str) -> Image.Image:
     if isinstance(source, Image.Image):
         with images.decoding(where):

@@ -11,11 +11,9 @@ from swift.infer_engine.protocol import RolloutOutput as RolloutOutput
 from swift.rl_core.data import GRPOBatch as GRPOBatch
 from swift.rl_core.data import GRPOSample as GRPOSample
 from swift.rl_core.grpo_algorithm import _is_async_reward as _is_async_reward
-from swift.rlhf_trainers.utils import collate_to_grpo_micro_batch as collate_to_grpo_micro_batch
 from swift.rlhf_trainers.utils import encode_sample as encode_sample
 from swift.rlhf_trainers.utils import get_even_process_data as get_even_process_data
 from swift.template import MaxLengthError as MaxLengthError
 from swift.template import Template as Template
-from swift.trainers import disable_gradient_checkpointing as disable_gradient_checkpointing
 from swift.utils import get_logger as get_logger
 from swift.utils import remove_response as remove_response
