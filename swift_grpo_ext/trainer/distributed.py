@@ -30,17 +30,17 @@ def gathers_parameters(host: Host) -> bool:
     return bool(host.is_fsdp_enabled or (plugin is not None and plugin.zero_stage == 3))
 
 
-def is_alone() -> bool:
-    """True in a run of one rank."""
-    return not dist.is_available() or not dist.is_initialized() or dist.get_world_size() == 1
-
-
 def waits_for_gradients() -> bool:
     """True where a wrapper may wait for the gradient of every parameter that trains.
 
     A launcher's single rank has one, too: ``NPROC_PER_NODE=1`` makes a process group, and so DDP.
     """
     return dist.is_available() and dist.is_initialized()
+
+
+def is_alone() -> bool:
+    """True in a run of one rank."""
+    return not waits_for_gradients() or dist.get_world_size() == 1
 
 
 def agreed_max(value: int, device: torch.device) -> int:
