@@ -1,4 +1,4 @@
-"""The form in which each reward reads an answer, and the ``--system`` text that makes a model answer in it."""
+"""The form in which each reward reads an answer, and the ``--system`` text that asks a model for it."""
 
 import re
 from collections.abc import Sequence
@@ -26,8 +26,8 @@ class Form:
     def system(self) -> str:
         """A system text that asks for it, in the format that `ext_format` pays by default."""
         return (
-            "Think about the question between <think> and </think>. Then write the answer between <answer> and "
-            f"</answer>, and nothing else: {self.words}. For example: <think>...</think>{self.answer}"
+            "Think about the question between <think> and </think>. Then write the answer between <answer> "
+            f"and </answer>, and nothing else: {self.words}. For example: <think>...</think>{self.answer}"
         )
 
 
@@ -67,14 +67,14 @@ FORMS: dict[str, Form] = {
 
 
 def form_not_asked(reward: str, texts: Sequence[str]) -> str:
-    """The form that a reward reads, if none of the texts that a model sees (system, user turns) names a place.
+    """The form that a reward reads, if no text that a model sees (system, user turns) names a place.
 
     Empty if one does, or if the reward needs no form. ``reward`` is a name in ``--reward_funcs``.
 
     Example:
         >>> form_not_asked("ext_count", ["How many cats?"])
         '<answer>4</answer>'
-        >>> form_not_asked("ext_count", ["Write the number between <answer> and </answer>.", "How many cats?"])
+        >>> form_not_asked("ext_count", ["Write it between <answer> and </answer>.", "How many cats?"])
         ''
     """
     form = FORMS.get(reward.partition(":")[0])
@@ -84,7 +84,9 @@ def form_not_asked(reward: str, texts: Sequence[str]) -> str:
 
 
 def system_text(reward: str) -> str:
-    """A ``--system`` text for a reward of the catalogue, which also earns `ext_format`; empty if it needs none.
+    """A ``--system`` text for a reward of the catalogue, which also earns `ext_format`.
+
+    Empty if the reward needs no form.
 
     Example:
         >>> system_text("ext_yes_no").endswith("<think>...</think><answer>yes</answer>")

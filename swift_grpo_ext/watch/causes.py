@@ -1,4 +1,4 @@
-"""Why nothing is learned, or less than could be: nine causes over the last steps; the first is the verdict.
+"""Why nothing is learned, or less than could be: causes over the last steps, of which the first is told.
 
 Loss, KL and movement by themselves prove little (weight decay moves parameters without any gradient). So a
 run is dead when no completion was scored, no parameter moved, no update was made, no completion had an
