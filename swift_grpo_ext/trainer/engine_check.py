@@ -126,10 +126,11 @@ class EngineCheck:
         engine = grpo_batch.rollout_per_token_logps
         if not self._is_due or engine is None or engine.shape != logps.shape or self._why_not():
             return
-        mask = grpo_batch.completion_mask.bool()
+        # Brought here whole: each look below at values on a device would make the host wait for it.
+        mask = grpo_batch.completion_mask.bool().cpu()
         turn, number = _turns(mask)
-        mask = mask if forwarded is None else mask & forwarded
-        difference = (engine.to(logps.device) - logps.detach()).float()
+        mask = mask if forwarded is None else mask & forwarded.cpu()
+        difference = (engine.to(logps.device) - logps.detach()).float().cpu()
         args = self._host.args
         if (args.top_p or 1) < 1 or (args.top_k or 0) > 0 or getattr(args, "min_p", 0):
             # The engine's log-probs are of what filters have left, so they may be larger and not smaller.

@@ -64,17 +64,7 @@ class Recorded(Scripted):
 
 
 class Ours(Recorded, GRPOTrainer):
-    """With everything of this package; a fallback to the stock passes would compare little.
-
-    Logged is, too, whether prompts of this rank have moved to another.
-    """
-
-    def _generate_completions(self, samples):
-        prompts = {sample.prompt_key for sample in samples}
-        completed = super()._generate_completions(samples)
-        stayed = prompts <= {sample.prompt_key for sample in completed}
-        self._metrics["train"]["moved"].append(float(not stayed))
-        return completed
+    """With everything of this package; a fallback to the stock passes would compare little."""
 
     def train(self, *args, **kwargs):
         result = super().train(*args, **kwargs)

@@ -224,7 +224,9 @@ def test_few_figures_of_our_own_are_logged(tiny_qwen, digits, tmp_path):
     figures(tiny_qwen, digits.train, tmp_path / "few", {"CONSOLE": "line"}, **run)
     figures(tiny_qwen, digits.train, tmp_path / "all", {"CONSOLE": "figures"}, **run)
     few, every = (testing.read_logging(tmp_path / name)[1] for name in ("few", "all"))
-    own = {name for name in every if name.startswith(("watch/", "seconds/", "images/", "unscored/"))}
+    own = {
+        name for name in every if name.startswith(("watch/", "seconds/", "images/", "unscored/", "unread/"))
+    }
     own |= {"bad_rows", "reward_coverage", "dropped_groups", "completions/with_placeholder"}
     own |= {name for name in every if name.startswith("rewards/") and not name.endswith(("/mean", "/std"))}
     assert set(every) - own <= set(few)

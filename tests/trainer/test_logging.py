@@ -51,8 +51,8 @@ def test_nan_in_one_micro_batch_leaves_the_mean_of_the_others(caplog):
         _logs={},
     )
     logging = Logging(host)
-    with logging.completed():
-        logged = {name: float(sum(values) / len(values)) for name, values in metrics.items()}
+    logging.complete()
+    logged = {name: float(sum(values) / len(values)) for name, values in metrics.items()}
     assert logged == {"entropy/mean": 2.0, "rollout_correction/kl": 1.0, "fine": 5.0}
     assert [len(values) for values in metrics.values()] == [3, 2, 1]
     assert logging._named == {"entropy/mean", "rollout_correction/kl", "nothing"}

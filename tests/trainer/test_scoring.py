@@ -119,19 +119,18 @@ def test_a_mistyped_reward_is_named_before_the_model_is_loaded(train, digits):
     assert "arguments.py" in {Path(str(entry.path)).name for entry in caught.traceback}
 
 
-def test_completions_that_are_in_no_form_are_told_with_what_asks_for_it(train, digits, capfd):
+def test_completions_that_are_in_no_form_are_told_with_what_asks_for_it(train, digits, said):
     steps, _ = train(
         digits.train, {"CONSOLE": "figures"}, reward_funcs=["ext_count"], log_completions=True, max_steps=1
     )
     assert 0 <= steps[0]["unread/ext_count"] <= 1
     if steps[0]["unread/ext_count"] > 0.1:
-        said = capfd.readouterr().err
-        assert "reward 'ext_count': " in said
+        (line,) = [line for line in said if "reward 'ext_count': " in line]
         assert (
             "of the completions of step 1 are not in the form that it reads, such as <answer>4</answer>"
-            in said
+            in line
         )
-        assert "--system 'Think about the question" in said
+        assert "--system 'Think about the question" in line
 
 
 def test_a_reward_that_raises_for_all_ends_the_run_beside_one_that_scores(train, digits):

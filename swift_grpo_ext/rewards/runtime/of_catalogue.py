@@ -24,7 +24,7 @@ MEMORY_LIMIT = 6 << 30  # bytes of address space for a reward that may take any:
 _T = TypeVar("_T", bound="OfCatalogue")
 
 
-class Rows:
+class OverRows:
     """A reward as a function of a batch, with its parameters."""
 
     def __init__(self, reward: Reward, parameters: dict[str, object]) -> None:
@@ -44,7 +44,7 @@ class Rows:
         ]
 
 
-class AwaitedRows(Rows):
+class AwaitedOverRows(OverRows):
     """The same of a reward that waits for others."""
 
     async def __call__(  # type: ignore[override]
@@ -102,7 +102,7 @@ class OfCatalogue(Scored):
         self.reads = reward.columns
         self.gold = reward.gold
         self.on_timeout = reward.low  # what cannot be checked is not right
-        rows = AwaitedRows if reward.cost == "async" else Rows
+        rows = AwaitedOverRows if reward.cost == "async" else OverRows
         limit = current_settings().reward_timeout or DEFAULT_LIMIT
         super().__init__(
             rows(reward, self.parameters),

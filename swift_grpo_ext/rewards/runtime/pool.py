@@ -38,7 +38,7 @@ Ended: TypeAlias = Literal["value", "error", "refused", "timeout", "skipped"]
 
 
 @dataclass(frozen=True)
-class Answer:
+class Reply:
     """How one request ended."""
 
     ended: Ended
@@ -96,7 +96,7 @@ class Pool:
         with self._lock:
             self._start()
 
-    def answers(self, requests: Sequence[tuple[object, ...]]) -> Iterator[tuple[int, Answer]]:
+    def answers(self, requests: Sequence[tuple[object, ...]]) -> Iterator[tuple[int, Reply]]:
         """The number of each request and its answer, as soon as there is one.
 
         Raises:
@@ -114,11 +114,11 @@ class Pool:
                 while left:
                     received = self._received(time.monotonic() + self._patience(len(left)))
                     if received is None:
-                        why = Answer("error", "the process of the reward ended")
+                        why = Reply("error", "the process of the reward ended")
                         yield from ((number, why) for number in left)
                         return
                     left.remove(number := received.pop("number"))
-                    yield number, Answer(**received)
+                    yield number, Reply(**received)
                 whole = True
             finally:
                 if not whole:  # it is at requests of this call: no answer to them may come later

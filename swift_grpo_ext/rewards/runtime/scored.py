@@ -30,7 +30,7 @@ from swift_grpo_ext.rewards.runtime.ledger import (
     row_in_words,
     say,
 )
-from swift_grpo_ext.rewards.runtime.pool import Answer, Ended, Pool
+from swift_grpo_ext.rewards.runtime.pool import Ended, Pool, Reply
 from swift_grpo_ext.rewards.runtime.rules import SETTING, RewardRule
 from swift_grpo_ext.settings import current_settings
 
@@ -65,7 +65,7 @@ async def within(seconds: float, start: Callable[[], Coroutine[object, object, o
         raise TimeoutError(f"no scores within {seconds:g} s") from None
 
 
-class Call:
+class WorkerCall:
     """A reward function as a worker runs it: with a part of a batch, to what JSON can carry."""
 
     def __init__(self, function: RewardFunction, name: str) -> None:
@@ -150,7 +150,7 @@ class Scored:
         """
         if self.limit is None or self.waits:
             return None
-        call = Call(self.function, self.name)
+        call = WorkerCall(self.function, self.name)
         return Pool(call, self.limit, plugins=self._plugins, kills=self.kills, memory=self.memory)
 
     @property
@@ -173,7 +173,7 @@ class Scored:
                 for place, outcome in zip(part.places, outcomes, strict=True):
                     self.outcomes[row_of[place]] = outcome
         except RewardError as error:  # a child that cannot load it, a row that cannot be sent
-            self._failed(batch, Answer("refused", str(error).removeprefix("swift-grpo-ext: ")))
+            self._failed(batch, Reply("refused", str(error).removeprefix("swift-grpo-ext: ")))
         return [outcome.score for outcome in self.outcomes]
 
     def _parts(self, batch: Batch) -> list[Batch]:
@@ -199,7 +199,7 @@ class Scored:
         light = {name: _light(value) if self.pool else value for name, value in part.shared.items()}
         return {**part.columns, **light}
 
-    async def _answers(self, parts: Sequence[Batch]) -> Iterable[tuple[Batch, Answer]]:
+    async def _answers(self, parts: Sequence[Batch]) -> Iterable[tuple[Batch, Reply]]:
         """Each part with what became of it, in any order; from processes as soon as there is one."""
         if self.pool is not None:
             requests = [(list(part.completions), self.arguments(part)) for part in parts]
@@ -208,7 +208,7 @@ class Scored:
             return zip(parts, await asyncio.gather(*map(self._here, parts)), strict=True)
         return [(part, await self._here(part)) for part in parts]
 
-    async def _here(self, part: Batch) -> Answer:
+    async def _here(self, part: Batch) -> Reply:
         """The answer of a part in this process."""
         started = time.perf_counter()
         call = partial(self.function, part.completions, **self.arguments(part))
@@ -216,15 +216,15 @@ class Scored:
             output = await within(self.limit, call) if self.waits and self.limit else call()
             output = await output if inspect.iscoroutine(output) else output
             outcomes = outcomes_of(output, len(part), self.name)
-            return Answer("value", map(astuple, outcomes), time.perf_counter() - started)
+            return Reply("value", map(astuple, outcomes), time.perf_counter() - started)
         except Exception as error:
             refused = isinstance(error, SwiftGrpoExtError)
             why = str(error).removeprefix("swift-grpo-ext: ") if refused else repr(error)
             ended: Ended = "refused" if refused else "error"
             ended = "timeout" if isinstance(error, TimeoutError) else ended
-            return Answer(ended, why, time.perf_counter() - started, traceback.format_exc())
+            return Reply(ended, why, time.perf_counter() - started, traceback.format_exc())
 
-    def _taken(self, part: Batch, answer: Answer) -> list[Outcome]:
+    def _taken(self, part: Batch, answer: Reply) -> list[Outcome]:
         """The outcomes of a part, counted and told."""
         asked = len(part) if answer.ended != "skipped" else 0
         self._book.add(Report(completions=asked, seconds=[answer.seconds / len(part)] * asked))
@@ -237,7 +237,7 @@ class Scored:
             self._note(part, index, outcome)
         return outcomes
 
-    def _failed(self, part: Batch, answer: Answer) -> list[Outcome]:
+    def _failed(self, part: Batch, answer: Reply) -> list[Outcome]:
         """No scores, or those of a time that is over; all of it goes to the replay file and the ledger."""
         if answer.ended == "skipped":
             say(f"reward {self.name!r}: completions are {answer.value}")
