@@ -17,7 +17,7 @@ _A = TypeVar("_A")
 _B = TypeVar("_B")
 EmptyGold: TypeAlias = Literal["unscored", "nothing"]
 # Keys and columns of a COCO annotation, whose ``bbox`` is x, y, width, height.
-COCO_COLUMNS = ("iscrowd", "category_id", "bbox_id", "segmentation")
+COCO_COLUMNS = ("iscrowd", "category_id", "bbox_id", "segmentation", "area")
 GOLD = ("solution", "bbox", "boxes", "objects", "answer")
 READS = (SIZES_COLUMN, *COCO_COLUMNS)
 OUTSIDE = 0.02  # share of the image by which a gold box may reach beyond it: annotators do
@@ -165,13 +165,11 @@ def gold_regions(
     if isinstance(gold, Mapping) and _is_ms_swifts(gold):
         frame = "norm1" if gold.get("bbox_type") == "norm1" else "pixel_original"
     _refuse_undeclared_coco(gold, columns, places)
-    if may_be_empty and _says_nothing(gold):
+    gold = unwrapped(gold) if isinstance(gold, str) else gold
+    if may_be_empty and says_nothing(gold):
         return [], frame
     try:
-        text = isinstance(gold, str)
-        regions = (
-            read(unwrapped(gold), kind, places.in_gold) if text else regions_in(gold, kind, places.in_gold)
-        )
+        regions = (read if isinstance(gold, str) else regions_in)(gold, kind, places.in_gold)
     except Unread as fault:
         raise Unscorable(f"gold {fault}") from None
     if not regions or len(regions) > MAX_REGIONS:
@@ -184,13 +182,11 @@ def gold_regions(
 
 
 def check_gold_region(region: Region) -> None:
-    """Refuse a gold place that no answer could meet: not finite, corners out of order, or without area.
+    """Refuse a gold place that no answer could meet: corners out of order, or without area.
 
     Raises:
         Unscorable: It is such a place.
     """
-    if region.broken:
-        raise Unscorable("gold with a coordinate that is no finite number")
     if region.reordered:
         raise Unscorable("gold box with its corners out of order: x, y, width, height? then gold_order=xywh")
     if region.box is not None and area(region.box) <= 0:
@@ -230,20 +226,8 @@ def _refuse_undeclared_coco(gold: Json, columns: Columns, places: Places) -> Non
     if places.gold_order is not None or places.order != "xyxy":
         return
     first = gold[0] if isinstance(gold, (list, tuple)) and gold else gold
-    keys = first if isinstance(first, Mapping) else {}
-    from_bbox = columns.get("solution") is None and columns.get("bbox") is not None
-    coco = [name for name in COCO_COLUMNS if name in keys or (from_bbox and columns.get(name) is not None)]
-    coco += ["area"] if "area" in keys and "bbox" in keys else []
-    if coco and ("bbox" in keys or from_bbox):
+    beside = first if isinstance(first, Mapping) else columns if "solution" not in columns else {}
+    coco = [name for name in COCO_COLUMNS if beside.get(name) is not None]
+    if coco and "bbox" in beside:
         what = f"gold beside {coco[0]} is a COCO annotation"
         raise Unscorable(f"{what}: gold_order=xywh, or xyxy if it holds corners")
-
-
-def _says_nothing(gold: Json) -> bool:
-    if isinstance(gold, Mapping):
-        return not any(_is_filled(value) for key, value in gold.items() if key != "bbox_type")
-    return says_nothing(gold.strip().rstrip(".")) if isinstance(gold, str) else not _is_filled(gold)
-
-
-def _is_filled(value: Json) -> bool:
-    return any(map(_is_filled, value)) if isinstance(value, (list, tuple)) else value is not None
