@@ -1,7 +1,7 @@
 """Information extraction into JSON: strict JSON, its schema (nothing outside is looked up), shared fields."""
 
 import json
-from collections import defaultdict
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any, TypeAlias
 
@@ -44,48 +44,32 @@ def leaves(tree: Tree) -> int:
 
 def tree_of(value: Json, typed: bool = True, depth: int = 0) -> Tree:
     """A decoded JSON value with every leaf as text: 1 equals 1.0; if `typed`, "1" and true are not 1."""
-    if isinstance(value, Mapping) and value and depth < MAX_DEPTH:
-        return {str(key): tree_of(inner, typed, depth + 1) for key, inner in value.items()}
-    if isinstance(value, (list, tuple)) and value and depth < MAX_DEPTH:
-        return [tree_of(inner, typed, depth + 1) for inner in value]
     if isinstance(value, str):
         return '"' * typed + " ".join(value.split())
-    if isinstance(value, (Mapping, list, tuple)):
-        return ("{" if isinstance(value, Mapping) else "[") + ("..." if value else "")
-    if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
-        value = int(value)
-    return repr(value)
+    if not isinstance(value, (Mapping, list, tuple)):
+        return repr(restored(value))
+    if not value or depth == MAX_DEPTH:
+        return f"{'a mapping' if isinstance(value, Mapping) else 'a list'}, {'filled' if value else 'empty'}"
+    if isinstance(value, Mapping):
+        return {str(key): tree_of(inner, typed, depth + 1) for key, inner in value.items()}
+    return [tree_of(inner, typed, depth + 1) for inner in value]
 
 
 def _shared(one: Tree, other: Tree, matched: bool) -> int:
     """Number of leaves that both have at the same place; `matched` as `MAX_PRODUCT` says."""
-    if isinstance(one, str) or isinstance(other, str):
-        return int(one == other)
     if isinstance(one, dict) and isinstance(other, dict):
         return sum(_shared(one[key], other[key], matched) for key in one.keys() & other.keys())
-    if isinstance(one, dict) or isinstance(other, dict):
-        return 0
-    total, ours, theirs = _without_equals(one, other)
-    if not matched:
-        return total + sum(_shared(a, b, matched) for a, b in zip(ours, theirs, strict=False))
-    gains = [[_shared(item, counterpart, matched) for counterpart in theirs] for item in ours]
-    return total + sum(gains[row][column] for row, column in best_assignment(gains))
-
-
-def _without_equals(one: list[Tree], other: list[Tree]) -> tuple[int, list[Tree], list[Tree]]:
-    """Leaves of the items that both lists have, and the rest of each that may still share some."""
-    waiting: dict[str, list[Tree]] = defaultdict(list)
-    for item in other:
-        waiting[json.dumps(item, sort_keys=True)].append(item)
-    total = 0
-    ours: list[Tree] = []
-    for item in one:
-        if equal := waiting[json.dumps(item, sort_keys=True)]:
-            total += leaves(equal.pop())
-        elif not isinstance(item, str):
-            ours.append(item)
-    theirs: list[Tree] = [item for items in waiting.values() for item in items if not isinstance(item, str)]
-    return total, ours, theirs
+    if not (isinstance(one, list) and isinstance(other, list)):
+        return int(one == other)
+    ours, theirs = (Counter(json.dumps(item, sort_keys=True) for item in items) for items in (one, other))
+    equal = ours & theirs
+    left, right = ([json.loads(item) for item in (items - equal).elements()] for items in (ours, theirs))
+    pairs = list(zip(left, right, strict=False))
+    if matched:
+        gains = [[_shared(item, counterpart, matched) for counterpart in right] for item in left]
+        pairs = [(left[row], right[column]) for row, column in best_assignment(gains)]
+    same = sum(leaves(json.loads(item)) for item in equal.elements())
+    return same + sum(_shared(*pair, matched) for pair in pairs)
 
 
 def _validator(schema: Json) -> Any:
@@ -105,18 +89,14 @@ def check_schema(schema: Json) -> None:
     """
     from jsonschema.exceptions import SchemaError
 
-    if isinstance(schema, dict) and not all(isinstance(key, str) for key in schema):
-        raise Unscorable("schema is no JSON object")
     try:
         _validator(schema).check_schema(schema)
-    except SchemaError as error:
-        raise Unscorable(f"schema: {error.message:.160}") from None
-    except (RecursionError, TypeError, AttributeError):
-        raise Unscorable("schema is not JSON, or nested too deep") from None
+    except (SchemaError, RecursionError, TypeError, AttributeError) as error:
+        raise Unscorable(f"schema is no JSON Schema: {getattr(error, 'message', error)!s:.160}") from None
 
 
 def is_valid(value: Json, schema: Json) -> bool:
-    """Whether a value satisfies a checked schema; unscorable if that refers to nothing, or without end.
+    """Whether a value satisfies a checked schema.
 
     Raises:
         Unscorable: The schema refers to nothing, or is nested without end.
@@ -125,48 +105,34 @@ def is_valid(value: Json, schema: Json) -> bool:
 
     try:
         return bool(_validator(schema).is_valid(value))
-    except Unresolvable as error:
-        raise Unscorable(f"schema: nothing is at {error.ref!r:.80}") from None
-    except RecursionError:
-        raise Unscorable("schema or value is nested without end") from None
+    except (Unresolvable, RecursionError) as error:
+        raise Unscorable(f"schema: {error!s:.160}") from None
 
 
 def _gold_json(columns: Columns) -> Json:
-    """The decoded gold; None if the row has a schema and no gold.
+    """The decoded gold.
 
     Raises:
-        NoGold: The row has neither.
         Unscorable: The gold is not JSON.
     """
-    try:
-        gold = gold_value(columns, GOLD)
-    except NoGold:
-        if columns.get("schema") is None:
-            raise
-        return None
-    try:
-        text = unfenced(gold) if isinstance(gold, str) else json.dumps(gold, ensure_ascii=False)
-        return restored(strict(short_enough(text)))
-    except (ValueError, TypeError, RecursionError):
-        raise Unscorable(f"gold {gold!r:.80} is not JSON") from None
+    gold = gold_value(columns, GOLD)
+    decoded_gold = decoded(short_enough(unfenced(as_text(gold))), strict)
+    if not decoded_gold:
+        raise Unscorable(f"gold {gold!r:.80} is not JSON")
+    return decoded_gold[0]
 
 
 def _schema(columns: Columns) -> Json:
-    schema = True if columns.get("schema") is None else columns["schema"]
-    if isinstance(schema, str):
-        decoded_schema = decoded(schema, strict)
-        if not decoded_schema:
-            raise Unscorable("schema is not JSON")
-        schema = decoded_schema[0]
+    """The row's schema, decoded and checked; without one, every value is valid."""
+    schema = columns.get("schema")
+    schema = next(iter(decoded(schema, strict)), schema) if isinstance(schema, str) else schema
+    schema = True if schema is None else schema
     check_schema(schema)
     return schema
 
 
 def _gold_json_text(columns: Columns, **_: object) -> str:
-    gold = _gold_json(columns)
-    if gold is None:
-        raise Unscorable("a schema alone has no gold answer")
-    return f"```json\n{as_text(gold) if not isinstance(gold, str) else json.dumps(gold)}\n```"
+    return f"```json\n{json.dumps(_gold_json(columns), ensure_ascii=False)}\n```"
 
 
 @reward(gold=GOLD, reads=("schema",), cost="process", gold_text=_gold_json_text)
@@ -181,8 +147,8 @@ def json_schema(completion: str, columns: Columns) -> Outcome:
     Gold: ``solution`` (or ``answer``): JSON or a decoded value. ``schema``: a JSON Schema, ``$ref`` inside
         it.
     Raises:
-        Unscorable: Neither gold nor schema, a gold that is not JSON or fails the schema, or a schema that is
-            none.
+        NoGold: The row has neither gold nor schema.
+        Unscorable: A gold that is not JSON or fails the schema, or a schema that is none.
         Unread: The answer is not strict JSON: 0.
     Rises with: Right fields; falls with surplus ones.
     Gaming:
@@ -197,8 +163,13 @@ def json_schema(completion: str, columns: Columns) -> Outcome:
         0.5
     """
     schema = _schema(columns)
-    gold = _gold_json(columns)
-    if gold is not None and not is_valid(gold, schema):
+    try:
+        golds = [_gold_json(columns)]
+    except NoGold:
+        if schema is True:
+            raise
+        golds = []
+    if not all(is_valid(gold, schema) for gold in golds):
         raise Unscorable("gold fails the schema")
     answer = answer_of(completion, "fenced")
     predicted = decoded(answer, strict) or decoded(unwrapped(answer), strict)
@@ -206,5 +177,5 @@ def json_schema(completion: str, columns: Columns) -> Outcome:
         raise Unread(answer, "JSON (an object or a list, each key once)")
     if not is_valid(predicted[0], schema):
         return Outcome(0.0, f"the schema refuses it: {json.dumps(schema)[:120]}", read=answer[:200])
-    score = 1.0 if gold is None else field_f1(restored(predicted[0]), gold)
-    return Outcome.of(score, answer, json.dumps(gold, ensure_ascii=False))
+    score = min([1.0, *(field_f1(predicted[0], gold) for gold in golds)])
+    return Outcome.of(score, answer, json.dumps(golds, ensure_ascii=False)[1:-1])

@@ -168,3 +168,10 @@ def test_long_lists_and_deep_values_take_no_time():
     for _ in range(900):
         chain = [chain]
     assert field_f1(chain, chain) == 1.0
+
+
+@pytest.mark.parametrize("depth", [30, 300, 600, 900, 3000])
+def test_no_depth_is_an_error(depth):
+    for text in ("[" * depth + "]" * depth, '{"a":' * depth + "1" + "}" * depth):
+        assert json_schema.outcome(text, {"solution": {"a": 1}}).score == 0.0
+        assert json_schema.outcome(text, {"solution": text}).score in (1.0, None)
