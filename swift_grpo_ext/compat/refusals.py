@@ -1,13 +1,13 @@
 """Runs that are known to crash, hang or learn nothing, seen in their configuration before a model loads."""
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from swift_grpo_ext.defects import DEFECTS
 from swift_grpo_ext.errors import RefusedError
-from swift_grpo_ext.findings import Problem, RuleTable, Severity
+from swift_grpo_ext.findings import Look, Problem, RuleTable, Severity
 from swift_grpo_ext.losses import loss_named
 
 
@@ -50,15 +50,21 @@ class RefusableRun:
 
 table: RuleTable[RefusableRun] = RuleTable()
 RULES = table.rules
+# Tuners of which a model has several by name; ms-swift builds the others, users' own too, once.
+_NAMED_ADAPTERS = {None, "full", "lora", "longlora", "adalora", "vera", "boft", "fourierft", "bone"}
 
 
-@table.rule("A4", Severity.ERROR, defect=DEFECTS["A4"])
+def _refuses(defect: str) -> Callable[[Look[RefusableRun]], Look[RefusableRun]]:
+    return table.rule(defect, Severity.ERROR, defect=DEFECTS[defect])
+
+
+@_refuses("A4")
 def _one_generation_with_rewards(run: RefusableRun) -> Iterator[Problem]:
     if run.num_generations == 1 and (run.reward_funcs or run.reward_model):
         yield Problem(DEFECTS["A4"].what, "num_generations 1", DEFECTS["A4"].fix)
 
 
-@table.rule("A9", Severity.ERROR, defect=DEFECTS["A9"])
+@_refuses("A9")
 def _tp_does_not_divide(run: RefusableRun) -> Iterator[Problem]:
     size = run.vllm_tensor_parallel_size or 1
     ranks = run.world_size
@@ -70,7 +76,7 @@ def _tp_does_not_divide(run: RefusableRun) -> Iterator[Problem]:
         )
 
 
-@table.rule("B1", Severity.ERROR, defect=DEFECTS["B1"])
+@_refuses("B1")
 def _loses_micro_batches(run: RefusableRun) -> Iterator[Problem]:
     micro_batches = run.gradient_accumulation_steps or 1
     loses = run.stage in (1, 2) and run.offloads_optimizer and micro_batches > 1
@@ -82,7 +88,7 @@ def _loses_micro_batches(run: RefusableRun) -> Iterator[Problem]:
         )
 
 
-@table.rule("A3", Severity.ERROR, defect=DEFECTS["A3"])
+@_refuses("A3")
 def _loses_the_trace(run: RefusableRun) -> Iterator[Problem]:
     gathers = run.stage == 3 and not run.use_vllm and run.ds3_gather_for_generation is not False
     if gathers and run.is_harmed_by("A3"):
@@ -90,14 +96,14 @@ def _loses_the_trace(run: RefusableRun) -> Iterator[Problem]:
         yield Problem(what, "ZeRO-3 and use_vllm false", DEFECTS["A3"].fix)
 
 
-@table.rule("B11", Severity.ERROR, defect=DEFECTS["B11"])
+@_refuses("B11")
 def _divides_gradients(run: RefusableRun) -> Iterator[Problem]:
     if run.stage == 0 and run.bf16 and run.is_harmed_by("B11"):
         what = "gradients would be divided by 65536 and not zeroed between steps"
         yield Problem(what, "ZeRO-0 and bf16", DEFECTS["B11"].fix)
 
 
-@table.rule("F16", Severity.ERROR, defect=DEFECTS["F16"])
+@_refuses("F16")
 def _cuts_labelled_groups(run: RefusableRun) -> Iterator[Problem]:
     batch = run.per_device_train_batch_size
     group = run.num_generations
@@ -111,7 +117,7 @@ def _cuts_labelled_groups(run: RefusableRun) -> Iterator[Problem]:
         )
 
 
-@table.rule("F18", Severity.ERROR, defect=DEFECTS["F18"])
+@_refuses("F18")
 def _streams_rows(run: RefusableRun) -> Iterator[Problem]:
     if run.streaming:
         yield Problem(
@@ -119,26 +125,32 @@ def _streams_rows(run: RefusableRun) -> Iterator[Problem]:
         )
 
 
-@table.rule("F22", Severity.ERROR, defect=DEFECTS["F22"])
+@_refuses("F22")
 def _ignores_the_environment(run: RefusableRun) -> Iterator[Problem]:
     if (run.gym_env or run.use_gym_env) and not run.use_vllm:
         named = f"gym_env {run.gym_env}" if run.gym_env else "use_gym_env true"
         yield Problem(DEFECTS["F22"].what, f"{named}, use_vllm false", DEFECTS["F22"].fix)
 
 
-@table.rule("F28", Severity.ERROR, defect=DEFECTS["F28"])
+@_refuses("F28")
 def _does_not_shard(run: RefusableRun) -> Iterator[Problem]:
     if run.fsdp and run.use_cpu:
         yield Problem(DEFECTS["F28"].what, f"fsdp {run.fsdp}, no GPU in use", DEFECTS["F28"].fix)
 
 
-@table.rule("F37", Severity.ERROR, defect=DEFECTS["F37"])
+@_refuses("F37")
 def _has_no_schedule(run: RefusableRun) -> Iterator[Problem]:
     names = ("chord_mu_warmup_steps", "chord_mu_decay_steps", "chord_mu_peak", "chord_mu_valley")
     missing = [name for name in names if getattr(run, name) is None]
     if run.chord_sft_dataset and missing:
         where = f"chord_sft_dataset without {', '.join(missing)}"
         yield Problem("CHORD would end in the first step", where, DEFECTS["F37"].fix)
+
+
+@_refuses("F48")
+def _has_one_adapter(run: RefusableRun) -> Iterator[Problem]:
+    if run.ref_adapters and run.tuner_type not in _NAMED_ADAPTERS:
+        yield Problem(DEFECTS["F48"].what, f"ref_adapters, tuner_type {run.tuner_type}", DEFECTS["F48"].fix)
 
 
 def refusals(run: RefusableRun) -> Iterator[RefusedError]:

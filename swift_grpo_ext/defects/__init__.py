@@ -266,6 +266,14 @@ _ALL = (
         "F47-generate-positions",
     ),
     Defect(
+        "F48",
+        "a tuner that is not PEFT's, or lora_llm, takes no second adapter: a run with --ref_adapters ends when "
+        "it loads them",
+        _ANY_HOST,
+        "no --ref_adapters: with such a tuner the reference is the policy as it starts, --adapters included",
+        (f"{SWIFT}/issues/8453",),
+    ),
+    Defect(
         "unscored",
         "under Megatron a completion that no reward scored counts as one of 0, and is pushed away from",
         _ANY_HOST,

@@ -28,6 +28,7 @@ class GRPOConfig(HostGRPOConfig):
 
     # ms-swift hands over every argument of which there is a field: a mistyped name is found before the model.
     reward_funcs: list[str] = field(default_factory=list)
+    ref_adapters: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         names_of(list(self.reward_funcs))

@@ -28,6 +28,7 @@ from swift_grpo_ext.trainer.look_ahead import why_not_ahead
 from swift_grpo_ext.trainer.monitors import why_unwatched
 from swift_grpo_ext.trainer.noise import noise_in, noise_in_config, noise_of_run
 from swift_grpo_ext.trainer.old_pass import old_reason, teachers
+from swift_grpo_ext.trainer.reference import why_no_copy
 
 _GATHERED = "ZeRO-3 and FSDP release a layer's parameters after its forward; --deepspeed zero2 where it fits"
 FREEZE = "; --freeze_vit true --freeze_aligner true"
@@ -58,7 +59,7 @@ def decide(host: Host, settings: Settings) -> Features:
         "engine_check": why_unwatched,
         "held_out": lambda: host.held_out.why_off,
     }
-    idle = {"held_out": lambda: host.held_out.why_idle}
+    idle = {"held_out": lambda: host.held_out.why_idle, "reference_copy": lambda: why_no_copy(host)}
     if host.is_multimodal:
         return decided("trainer", settings, reasons | images, idle)
     return decided("trainer", settings, reasons, idle | no_images)

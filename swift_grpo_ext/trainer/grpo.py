@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Iterator
-from contextlib import closing, suppress
+from contextlib import closing, contextmanager, suppress
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -44,6 +44,7 @@ from swift_grpo_ext.trainer.loss_fixes import chunks_add_up, loss_fixes, over_ou
 from swift_grpo_ext.trainer.monitors import Monitors, why_unwatched
 from swift_grpo_ext.trainer.noise import turn_off_unasked_dropout
 from swift_grpo_ext.trainer.passes import Passes
+from swift_grpo_ext.trainer.reference import Reference
 from swift_grpo_ext.trainer.resuming import load_translated, over_epochs
 from swift_grpo_ext.trainer.rollout import Rollout, resampled
 from swift_grpo_ext.trainer.rows import Rows, require_enough
@@ -87,6 +88,7 @@ class GRPOTrainer(HostGRPOTrainer):
             self.logging = Logging(self)
             self.monitors = Monitors(self)
             self.held_out = TrainerHeldOut(self, current_settings())
+            self.reference = Reference(self)
             super().__init__(model, *args, **kwargs)
             require_enough(len(self.train_dataset), self.args.generation_batch_size // self.num_generations)
             bound_prepared_images(self)
@@ -139,6 +141,7 @@ class GRPOTrainer(HostGRPOTrainer):
             closing(self.look_ahead),
         ):
             self.held_out.resume(resume_from_checkpoint)
+            self.reference.resume(resume_from_checkpoint)
             with suppress(NothingTrained):  # its exit status is set
                 result = super().train(resume_from_checkpoint, *args, **kwargs)
                 self.held_out.end()
@@ -295,6 +298,13 @@ class GRPOTrainer(HostGRPOTrainer):
         stock = super()._get_per_token_logps_and_entropies_single
         return self.passes.logps(model, model_inputs, grpo_batch, compute_entropy, stock)
 
+    @contextmanager
+    def null_ref_context(self) -> Iterator[None]:
+        """While this is open, the policy is the reference."""
+        copied = "reference_copy" in self.passes.features
+        with self.reference.standing_in() if copied else super().null_ref_context():
+            yield
+
     # The loss of a micro-batch.
 
     def compute_loss(
@@ -375,3 +385,4 @@ class GRPOTrainer(HostGRPOTrainer):
         folder = Path(self.args.output_dir)
         with self.monitors.phase("save"), saving(folder, self.state.global_step, first):
             super()._save_checkpoint(*args, **kwargs)
+            self.reference.save(folder / f"checkpoint-{self.state.global_step}")

@@ -15,6 +15,7 @@ from transformers import PreTrainedModel, TrainerCallback
 
 from swift_grpo_ext.models.derived import speaking_model
 from swift_grpo_ext.models.families import family_of
+from swift_grpo_ext.ms_swift.hf import SwiftModel
 from swift_grpo_ext.ms_swift.shared import GRPOBatch, Template, get_logger
 from swift_grpo_ext.once import Once
 from swift_grpo_ext.trainer.samples import Batch, Batches, Inputs, Rewards, Row, Samples, Scores, VisionSample
@@ -39,6 +40,7 @@ class Host(Watched, Protocol):
 
     # The models.
     ref_model: nn.Module | None
+    ref_adapter_name: str | None
     teacher_model: nn.Module | None
     is_multimodal: bool
 
@@ -140,8 +142,10 @@ class Early:
 
 
 def base_model(host: Host, model: nn.Module) -> PreTrainedModel:
-    """The ``*ForConditionalGeneration`` module inside DDP, DeepSpeed and PEFT."""
-    return speaking_model(host.template.get_base_model(unwrapped(model)))
+    """The ``*ForConditionalGeneration`` module inside DDP, DeepSpeed, PEFT and ms-swift's tuners."""
+    inner = unwrapped(model)
+    inner = inner.base_model if isinstance(inner, SwiftModel) else host.template.get_base_model(inner)
+    return speaking_model(inner)
 
 
 def tower_modules(host: Host, model: nn.Module) -> list[nn.Module]:

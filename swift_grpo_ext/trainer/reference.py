@@ -1,12 +1,145 @@
-"""A reference model that is the policy's own checkpoint: the kl of the first step to it is 0."""
+"""The reference is the policy at its start: a copy of what trains, or a second model of its checkpoint."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from pathlib import Path
+
+import torch
+from peft import PeftModel
+from peft.tuners.tuners_utils import BaseTunerLayer
+from peft.utils.other import AuxiliaryTrainingWrapper
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+from torch.distributed.fsdp import FSDPModule
+from torch.distributed.tensor import DTensor, distribute_tensor
 
 from swift_grpo_ext.errors import RefusedError
 from swift_grpo_ext.ms_swift.shared import get_logger
-from swift_grpo_ext.trainer.host import Host, base_model
+from swift_grpo_ext.trainer.host import Host, base_model, unwrapped
 from swift_grpo_ext.trainer.noise import noise_in, noise_of_run
 
 HALF, FULL = 1e-2, 1e-4
 """Largest kl of rounding alone, nats a token: of two forwards of the same weights in 16 and in 32 bits."""
+START = Path("reference", "start.safetensors")
+"""In a checkpoint, the copy; in a folder of its own, for engines load every such file beside the model's."""
+_OTHER_BASE = ("pissa", "olora", "corda", "loftq", "lora_ga")
+"""Ways to start LoRA that change the weights below it, too."""
+
+
+def why_no_copy(host: Host) -> str:
+    """Why the reference needs no copy of what trains, in a clause; empty if it does."""
+    if not host.beta:
+        return "beta is 0"
+    if host.ref_model is not None:
+        return "the reference is a model of its own"
+    if host.ref_adapter_name:
+        return "the reference has adapters of its own"
+    if starts_with_adapters_off(unwrapped(host.model)):
+        return "with its adapters off the policy is as it started"
+    return ""
+
+
+def starts_with_adapters_off(model: nn.Module) -> bool:
+    """Whether a policy with PEFT's adapters off, which is ms-swift's reference, is as it started.
+
+    With ``lora_llm`` the vision tower has been trained; tuners of ms-swift (``adapter``, ``llamapro``)
+    are not off at all, so that the kl is 0 in every step.
+    """
+    if not isinstance(model, PeftModel):
+        return False
+    starts = (str(getattr(config, "init_lora_weights", "")) for config in model.peft_config.values())
+    if any(start.startswith(_OTHER_BASE) for start in starts):
+        return False
+    adapters = {
+        id(parameter)
+        for path, module in model.named_modules()
+        if isinstance(module, (BaseTunerLayer, AuxiliaryTrainingWrapper)) or path == "prompt_encoder"
+        for name, parameter in module.named_parameters()
+        if not name.startswith(("base_layer.", "original_module."))
+    }
+    return all(id(parameter) in adapters for parameter in model.parameters() if parameter.requires_grad)
+
+
+class Reference:
+    """The policy at its start, in a run without a second model: what trains, adapters included, is copied."""
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        self._values: dict[str, Tensor] = {}  # of the start, by parameter; none before the first pass
+        self._saved: Path | None = None  # of a run that goes on from a checkpoint
+
+    def resume(self, checkpoint: str | None) -> None:
+        """The run goes on from a checkpoint, or begins."""
+        if checkpoint and not self._host.args.resume_only_model:
+            self._saved = Path(checkpoint) / START
+
+    @contextmanager
+    def standing_in(self) -> Iterator[None]:
+        """While this is open, the policy is as it started; then as it is, to the last bit. On every rank."""
+        model = unwrapped(self._host.model)
+        _divide_again(model)
+        trained = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
+        if not self._values:  # models are in their wrappers, and no update has been made
+            self._values = self._begun(exchanged(trained, {}))
+        now = exchanged(trained, self._values)
+        try:
+            yield
+        finally:
+            _divide_again(model)
+            exchanged(trained, now)
+
+    def _begun(self, values: dict[str, Tensor]) -> dict[str, Tensor]:
+        """The values of the start, by those with which the trainer begins."""
+        if self._saved is None:
+            return values
+        if not self._saved.is_file():
+            missing = f"swift-grpo-ext: kl is to the weights of the checkpoint, without its {START}"
+            get_logger().warning(missing)
+            return values
+        saved = load_file(self._saved)
+        return {name: _placed(saved[name], like=value) for name, value in values.items()}
+
+    def save(self, checkpoint: Path) -> None:
+        """Put the copy, if there is one, into a checkpoint. Every rank comes here."""
+        whole = {
+            name: value.full_tensor() if isinstance(value, DTensor) else value
+            for name, value in self._values.items()
+        }
+        if whole and self._host.accelerator.is_main_process:
+            path = checkpoint / START
+            path.parent.mkdir(exist_ok=True)
+            save_file(whole, path)
+
+
+def _divide_again(model: nn.Module) -> None:
+    """Let go of whole parameters that FSDP2 keeps after a forward: the next would take them as they are."""
+    for module in model.modules():
+        if isinstance(module, FSDPModule):
+            module.reshard()
+
+
+@torch.no_grad()
+def exchanged(parameters: Mapping[str, nn.Parameter], values: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Give parameters the values that are named; those that all had before. On every rank."""
+    divided = any(hasattr(parameter, "ds_id") for parameter in parameters.values())
+    with _gathered(list(parameters.values()), writes=bool(values)) if divided else nullcontext():
+        before = {name: parameter.detach().clone() for name, parameter in parameters.items()}
+        for name, value in values.items():
+            parameters[name].copy_(value)
+    return before
+
+
+def _gathered(parameters: list[nn.Parameter], *, writes: bool) -> AbstractContextManager[None]:
+    from deepspeed.runtime.zero import GatheredParameters  # imports what this process may lack
+
+    whole: AbstractContextManager[None] = GatheredParameters(parameters, modifier_rank=0 if writes else None)
+    return whole
+
+
+def _placed(whole: Tensor, like: Tensor) -> Tensor:
+    """A tensor on the device of another, divided as that is."""
+    whole = whole.to(like.device)
+    return distribute_tensor(whole, like.device_mesh, like.placements) if isinstance(like, DTensor) else whole
 
 
 def starts_as_policy(host: Host) -> bool:

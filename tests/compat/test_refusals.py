@@ -85,8 +85,16 @@ REFUSED = {
         "-> --chord_mu_warmup_steps 50",
         f"({SWIFT}/blob/v4.6.0/swift/rlhf_trainers/utils.py)",
     ),
+    "F48": (
+        RefusableRun({"tuner_type": "lora_llm", "ref_adapters": ["checkpoint"]}),
+        "takes no second adapter",
+        "[ref_adapters, tuner_type lora_llm]",
+        "-> no --ref_adapters: with such a tuner the reference is the policy as it starts",
+        f"({SWIFT}/issues/8453)",
+    ),
 }
 RUNS = {
+    "adapters of a reference": RefusableRun({"tuner_type": "lora", "ref_adapters": ["checkpoint"]}),
     "nothing set": RefusableRun({}),
     "sharded on GPUs": RefusableRun({"fsdp": "fsdp2", "use_cpu": False}),
     "sharded where nothing is known of GPUs": RefusableRun({"fsdp": "fsdp2"}),

@@ -247,6 +247,7 @@ def test_a_text_model_has_no_images_to_encode(digits, tmp_path):
         "vision_once": "the model takes no images",
         "prepare_ahead": "the model takes no images",
         "held_out": "no held-out rows; --val_dataset",
+        "reference_copy": "the reference is a model of its own",
     }
     assert "vision_once" not in found.why_off
 
