@@ -267,8 +267,8 @@ _ALL = (
     ),
     Defect(
         "F48",
-        "a tuner that is not PEFT's, or lora_llm, takes no second adapter: a run with --ref_adapters ends when "
-        "it loads them",
+        "a tuner that is not PEFT's, or lora_llm, takes no second adapter: a run with --ref_adapters ends "
+        "when it loads them",
         _ANY_HOST,
         "no --ref_adapters: with such a tuner the reference is the policy as it starts, --adapters included",
         (f"{SWIFT}/issues/8453",),
