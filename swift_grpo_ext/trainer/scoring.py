@@ -11,7 +11,7 @@ from torch import nn
 from swift_grpo_ext.compat.refusals import RefusableRun, refuse
 from swift_grpo_ext.ms_swift.shared import get_logger
 from swift_grpo_ext.rewards.forms import form_not_asked, system_text
-from swift_grpo_ext.rewards.registration import register_short_forms, require_known
+from swift_grpo_ext.rewards.registration import require_known
 from swift_grpo_ext.rewards.runtime.budget import Budget, added, metrics
 from swift_grpo_ext.rewards.runtime.ledger import Counts, Report, announce, drain_all
 from swift_grpo_ext.rewards.runtime.of_catalogue import OfCatalogue
@@ -181,6 +181,5 @@ def names_of(reward_funcs: RewardFunctions) -> list[str]:
     """
     given = reward_funcs if isinstance(reward_funcs, list) else [reward_funcs]
     names = [name if isinstance(name, str) else "" for name in given]
-    register_short_forms(names)
     require_known(names)
     return names

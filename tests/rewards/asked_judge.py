@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from swift_grpo_ext.rewards.judge import judge
 from swift_grpo_ext.rewards.runtime import judge_client as judging
 from swift_grpo_ext.rewards.runtime.batch import Batch
-from swift_grpo_ext.rewards.runtime.ledger import ledger
+from swift_grpo_ext.rewards.runtime.ledger import drain
 from swift_grpo_ext.rewards.runtime.of_catalogue import AwaitedOfCatalogue
 from swift_grpo_ext.rewards.runtime.rules import RewardTable
 from tests.rewards.loopback_judge import LoopbackJudge
@@ -23,7 +23,7 @@ def batch(completions, **parameters):
     rows = Batch.of(completions, {name: [value] * len(completions) for name, value in ROW.items()})
     started = time.monotonic()
     scores = asyncio.run(AwaitedOfCatalogue(judge, SimpleNamespace(output_dir=None), table).scored(rows))
-    return scores, ledger(judging.NAME).drain(), time.monotonic() - started
+    return scores, drain(judging.NAME), time.monotonic() - started
 
 
 def one(reply, completion="a dog", **parameters):

@@ -6,12 +6,10 @@ from pathlib import Path
 
 from swift_grpo_ext.errors import DatasetRowError, RewardError, SettingsError
 from swift_grpo_ext.rewards.catalogue import NAMES
-from swift_grpo_ext.rewards.json_text import Json
 from swift_grpo_ext.rewards.names import require_reward
 from swift_grpo_ext.rewards.offline import printed
-from swift_grpo_ext.rewards.offline.files import read_rows, samples_of
-from swift_grpo_ext.rewards.offline.progress import progress
-from swift_grpo_ext.rewards.offline.scoring import Scores, gold_samples, score, with_image_sizes
+from swift_grpo_ext.rewards.offline.files import Rows, completions_of, read_rows, with_image_sizes
+from swift_grpo_ext.rewards.offline.scoring import Scores, score
 from swift_grpo_ext.rewards.runtime.rules import load_table
 from swift_grpo_ext.settings import current_settings
 
@@ -40,34 +38,30 @@ def run(
     for name in rewards:
         require_reward(name, plugins)
     rows = with_image_sizes(read_rows(data), data.parent, gold)
-    results = []
-    for name in dict.fromkeys(rewards) or [_named_reward(rows, data)]:
-        samples = gold_samples(name, rows, rules) if gold else samples_of(rows, completions)
-        with progress(f"{name} scores {len(samples)} completions"):
-            results.append(score(name, samples, rules, plugins))
+    names = dict.fromkeys(rewards) or [_named_reward(rows, data)]
+    texts = None if gold else completions_of(rows, completions)
+    results = [score(name, rows, texts, rules, plugins) for name in names]
     file = _write(results, output or Path())
     if as_json:
-        print(json.dumps(printed.summary(results, gold, file), ensure_ascii=False, indent=1, default=str))
+        print(json.dumps(printed.summary(results, file), ensure_ascii=False, indent=1, default=str))
     else:
-        printed.print_all(results, gold)
+        printed.print_all(results)
         print(file)
-    has_failed = any(outcome.failed for scores in results for _, outcome in scores.pairs)
+    has_failed = any(scores.figures["failed"] for scores in results)
     if not gold and not has_failed and not any(scores.numbers for scores in results):
         columns = ", ".join(dict.fromkeys(name for row in rows for name in row))
-        names = ", ".join(scores.name for scores in results)
         fix = f"the rows have the columns {columns}; the reward table can name another gold"
-        raise DatasetRowError(f"{names}: no row was scored", where=str(data), fix=fix)
-    at_maximum = not gold or all(scores.pairs and not scores.wanting(gold) for scores in results)
-    return at_maximum and not has_failed
+        raise DatasetRowError(f"{', '.join(names)}: no row was scored", where=str(data), fix=fix)
+    is_best = all(scores.records and not scores.wanting for scores in results)
+    return not has_failed and (is_best or not gold)
 
 
-def _named_reward(rows: Sequence[dict[str, Json]], data: Path) -> str:
+def _named_reward(rows: Rows, data: Path) -> str:
     named = {str(row.get("reward", "")) for row in rows}
-    if len(named) != 1 or "" in named:
-        raise DatasetRowError(
-            "the rows do not all name one reward", where=str(data), fix="give --reward ext_..."
-        )
     name = named.pop()
+    if named or not name:
+        fix = "give --reward ext_..."
+        raise DatasetRowError("the rows do not all name one reward", where=str(data), fix=fix)
     if name not in NAMES:
         fix = "give --reward, the name under which it is registered, and --plugin, the file that does"
         raise RewardError(f"{name!r} is a reward of your own, not of the catalogue", where=str(data), fix=fix)

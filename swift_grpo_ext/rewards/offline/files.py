@@ -7,45 +7,36 @@ order; or the rows carry their own. The ``completions.jsonl`` of a run is rows w
 import json
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from swift_grpo_ext.errors import DatasetRowError
-from swift_grpo_ext.rewards.contract import Columns, completion_text, last_question
+from swift_grpo_ext.rewards.contract import completion_text, last_question
+from swift_grpo_ext.rewards.gold.frames import SIZES_COLUMN
 from swift_grpo_ext.rewards.json_text import Json
 
 TEXT_KEYS = ("completion", "response")
+Rows: TypeAlias = Sequence[dict[str, Any]]
 
 
-@dataclass(frozen=True)
-class Sample:
-    """One completion with its row."""
-
-    row: int  # of the file, from 1
-    columns: Columns
-    completion: str
-
-
-def read_rows(path: Path) -> list[dict[str, Json]]:
+def read_rows(path: Path) -> Rows:
     """The rows of a JSONL dataset with the values that a run sees, or those that a run has written.
 
     Raises:
         DatasetRowError: The file is missing, empty or not UTF-8, a line is not a JSON object, or a run could
             not load it.
     """
-    rows = list(_lines(path))
+    rows = _lines(path)
     for number, row in enumerate(rows, start=1):
         if not isinstance(row, dict):
             raise DatasetRowError("line is no JSON object", where=f"{path}:{number}")
     if _is_table(rows[0]):
         return list(_of_run(rows, path))
-    return (
-        rows if "failure" in rows[0] or not any(rows) else _loaded(path, rows)
-    )  # a row that failed has been loaded
+    was_loaded = "failure" in rows[0]  # it failed in a run
+    return rows if was_loaded or not any(rows) else _loaded(path, rows)
 
 
-def _loaded(path: Path, rows: Sequence[dict[str, Json]]) -> list[dict[str, Json]]:
+def _loaded(path: Path, rows: Rows) -> Rows:
     """The rows by the reader of ms-swift, ``datasets``: 3 beside 2.5 is 3.0, a date may be a timestamp.
 
     Raises:
@@ -65,49 +56,62 @@ def _loaded(path: Path, rows: Sequence[dict[str, Json]]) -> list[dict[str, Json]
     return [{**row, **text} for row, text in zip(loaded, texts, strict=True)]
 
 
-def samples_of(rows: Sequence[dict[str, Json]], completions: Path | None) -> list[Sample]:
-    """Every completion with its row; without a file of completions the rows carry them.
+def completions_of(rows: Rows, path: Path | None) -> list[str]:
+    """The completion of every row; without a file of completions the rows carry them.
 
     Raises:
         DatasetRowError: A completion is missing or not text, there is another number of completions than of
             rows, or a completion answers another question than its row asks.
     """
-    if completions is None:
-        fix = "or give --completions FILE"
-        return [Sample(n, row, _text(row, f"row {n}", fix)) for n, row in enumerate(rows, start=1)]
-    lines = list(_lines(completions))
-    if _is_table(lines[0]):
-        fix = f"score it without a dataset: swift-grpo-ext score {completions} --reward ..."
-        raise DatasetRowError("completions of a run, which hold their rows", where=str(completions), fix=fix)
+    lines: Sequence[Any] = rows if path is None else _lines(path)
+    if path and _is_table(lines[0]):
+        fix = f"score it without a dataset: swift-grpo-ext score {path} --reward ..."
+        raise DatasetRowError("completions of a run, which hold their rows", where=str(path), fix=fix)
     if len(lines) != len(rows):
         fix = "one line per row of the dataset, in its order"
         count = f"{len(lines)} completions for {len(rows)} rows"
-        raise DatasetRowError(count, where=str(completions), fix=fix)
-    samples = []
+        raise DatasetRowError(count, where=str(path), fix=fix)
+    completions = []
     for number, (row, line) in enumerate(zip(rows, lines, strict=True), start=1):
-        where = f"{completions}:{number}"
-        theirs = last_question(line.get("messages")) if isinstance(line, dict) else ""
-        ours = last_question(row.get("messages"))
-        if theirs and ours and _bare(theirs) != _bare(ours):
+        where = f"{path}:{number}" if path else f"row {number}"
+        theirs, ours = _question(line), _question(row)
+        if theirs and ours and theirs != ours:
             mismatch = f"completion to {theirs[:60]!r} for a row that asks {ours[:60]!r}"
             raise DatasetRowError(mismatch, where=where, fix="infer without shuffling, on the same file")
-        samples.append(Sample(number, row, _text(line, where)))
-    return samples
+        held = (
+            [line[key] for key in TEXT_KEYS if line.get(key) is not None]
+            if isinstance(line, dict)
+            else [line]
+        )
+        text = completion_text(held[0]) if held and isinstance(held[0], list) else next(iter(held), None)
+        if not isinstance(text, str):
+            fix = f"a text, or an object with {' or '.join(TEXT_KEYS)}" + " or --completions FILE" * (
+                not path
+            )
+            raise DatasetRowError("no completion", where=where, fix=fix)
+        completions.append(text)
+    return completions
 
 
-def _lines(path: Path) -> Iterator[Any]:
+def _question(line: Json) -> str:
+    """What was asked, without image tags and outer white space."""
+    asked = last_question(line.get("messages")) if isinstance(line, Mapping) else ""
+    return " ".join(asked.replace("<image>", " ").split())
+
+
+def _lines(path: Path) -> list[Any]:
     if not path.is_file():
         raise DatasetRowError("no such file", where=str(path), fix="give the path of a JSONL file")
-    text = path.read_bytes().rstrip()
-    fix = "one JSON value per line in UTF-8, no empty lines"
-    if not text:
-        raise DatasetRowError("nothing in it", where=str(path), fix=fix)
-    for number, line in enumerate(text.split(b"\n"), start=1):
+    values = []
+    for number, line in enumerate(path.read_bytes().rstrip().split(b"\n"), start=1):
         try:
-            yield json.loads(line.decode("utf-8-sig"))
+            values.append(json.loads(line.decode("utf-8-sig")))
         except (ValueError, RecursionError) as error:
             fault = "not UTF-8" if isinstance(error, UnicodeDecodeError) else "line is no JSON"
+            fault = fault if line or number > 1 else "nothing in it"
+            fix = "one JSON value per line in UTF-8, no empty lines"
             raise DatasetRowError(fault, where=f"{path}:{number}", fix=fix) from None
+    return values
 
 
 def _is_table(line: Json) -> bool:
@@ -116,38 +120,50 @@ def _is_table(line: Json) -> bool:
     return isinstance(listed, list) and not all(isinstance(turn, Mapping) for turn in listed)
 
 
-def _of_run(tables: Sequence[Mapping[str, Any]], path: Path) -> Iterator[dict[str, Json]]:
+def _of_run(tables: Rows, path: Path) -> Iterator[dict[str, Any]]:
     """The rows of tables of completions. ms-swift writes the last table again when a run ends.
 
     Raises:
         DatasetRowError: A line is not such a table.
     """
-    for place, table in enumerate(tables):
+    for number, table in enumerate(tables):
+        if table in tables[max(0, number - 1) : number]:
+            continue
         columns = {name: values for name, values in table.items() if isinstance(values, list)}
         if "gold" in columns:  # ms-swift's column lacks the batches in which a row had none
-            columns.pop("solution", None)
-        if not _is_table(table) or any(len(table["completion"]) > len(values) for values in columns.values()):
+            columns["solution"] = [gold or None for gold in columns["gold"]]
+        if not _is_table(table) or any(len(values) < len(table["completion"]) for values in columns.values()):
             fault = "line is no table of completions with a value of every column for each"
             fix = "completions.jsonl as the run wrote it"
-            raise DatasetRowError(fault, where=f"{path}:{place + 1}", fix=fix)
-        for index in range(len(table["completion"]) if table not in tables[max(0, place - 1) : place] else 0):
+            raise DatasetRowError(fault, where=f"{path}:{number + 1}", fix=fix)
+        for index in range(len(table["completion"])):
             row = {name: values[index] for name, values in columns.items()}
             question = row.pop("question", None) or row.get("prompt")
-            gold = {"solution": row["gold"] or None} if "gold" in row else {}
-            yield {"messages": [{"role": "user", "content": question}], **row, **gold}
+            yield {"messages": [{"role": "user", "content": question}], **row}
 
 
-def _text(line: Json, where: str, fix: str = "") -> str:
-    text = line
-    if isinstance(line, Mapping):
-        text = next((line[key] for key in TEXT_KEYS if line.get(key) is not None), None)
-        text = completion_text(text) if isinstance(text, list) else text
-    if not isinstance(text, str):
-        forms = f"a text, or an object with {' or '.join(TEXT_KEYS)}"
-        raise DatasetRowError("no completion", where=where, fix=f"{forms} {fix}".rstrip())
-    return text
+def with_image_sizes(rows: Rows, folder: Path, gold: bool) -> Rows:
+    """The rows, with the original sizes of local images (from here, else `folder`) where a row has none."""
+    names = ("original", "resized") if gold else ("original",)
+    sized = []
+    for row in rows:
+        images = None if row.get(SIZES_COLUMN) else row.get("images")
+        found = [_size(image, folder) for image in images] if isinstance(images, list) else []
+        if gold:  # it is taken to the answers' frame and back, so any size does
+            found = [size or [1000, 1000] for size in found]
+        sizes = [dict.fromkeys(names, size) for size in found]
+        sized.append({**row, SIZES_COLUMN: sizes} if found and all(found) else row)
+    return sized
 
 
-def _bare(text: str) -> str:
-    """A text without its image tags and outer white space."""
-    return " ".join(text.replace("<image>", " ").split())
+def _size(image: Json, folder: Path) -> list[int]:
+    """Width and height of a local image file; empty if that is not known."""
+    from PIL import Image
+
+    name = image.get("path") if isinstance(image, dict) else image
+    try:
+        path = Path(str(name)) if Path(str(name)).is_file() else folder / str(name)
+        with Image.open(path) as opened:
+            return list(opened.size)
+    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError):
+        return []

@@ -1,18 +1,18 @@
 """Completions, or gold answers, scored as a run would."""
 
 import asyncio
+import statistics
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from typing import Any
 
 from swift_grpo_ext.errors import RewardError
 from swift_grpo_ext.rewards.catalogue import PREFIX, get_reward, split_form
-from swift_grpo_ext.rewards.contract import Outcome, Reward, Unscorable
-from swift_grpo_ext.rewards.gold.columns import as_text, gold_completion, gold_from
-from swift_grpo_ext.rewards.gold.frames import SIZES_COLUMN
-from swift_grpo_ext.rewards.json_text import Json
-from swift_grpo_ext.rewards.offline.files import Sample
+from swift_grpo_ext.rewards.contract import Columns, RewardFunction, Unscorable
+from swift_grpo_ext.rewards.gold.columns import as_text, gold_completion
+from swift_grpo_ext.rewards.offline.files import Rows
+from swift_grpo_ext.rewards.place import last_block
 from swift_grpo_ext.rewards.runtime.batch import Batch
 from swift_grpo_ext.rewards.runtime.of_catalogue import OfCatalogue
 from swift_grpo_ext.rewards.runtime.rules import RewardTable
@@ -23,130 +23,125 @@ TOLERANCE = 1e-6  # how far below the maximum a gold answer may score: convertin
 
 @dataclass(frozen=True)
 class Scores:
-    """What one reward made of the samples that are its to score."""
+    """What one reward made of the rows that are its to score."""
 
     name: str
-    gold: tuple[str, ...]  # columns that its gold may be in
-    low: float
     high: float
-    pairs: list[tuple[Sample, Outcome]]
+    records: list[dict[str, Any]]  # of each row: gold, place, read, score, reason, failed, completion
+    of_golds: bool  # the completions are gold answers
 
     @property
     def numbers(self) -> list[float]:
         """The scores there are."""
-        return [outcome.score for _, outcome in self.pairs if outcome.score is not None]
+        return [record["score"] for record in self.records if record["score"] is not None]
 
-    def wanting(self, gold: bool) -> list[tuple[Sample, Outcome]]:
-        """Samples without a score; of gold answers also those below the maximum."""
-        least = self.high - TOLERANCE
-        return [
-            (sample, outcome)
-            for sample, outcome in self.pairs
-            if outcome.score is None or (gold and outcome.score < least)
-        ]
+    @property
+    def wanting(self) -> list[dict[str, Any]]:
+        """Rows without a score; of gold answers also those below the maximum."""
+        least = self.high - TOLERANCE if self.of_golds else float("-inf")
+        return [record for record in self.records if record["score"] is None or record["score"] < least]
+
+    @property
+    def figures(self) -> dict[str, Any]:
+        """Figures by their names; no mean and std where there is no score."""
+        numbers = self.numbers
+        means = {"mean": statistics.fmean(numbers), "std": statistics.pstdev(numbers)} if numbers else {}
+        return {
+            "reward": self.name,
+            "scored": len(numbers),
+            "unscored": len(self.records) - len(numbers),
+            "failed": sum(record["failed"] for record in self.records),
+            **means,
+        }
 
 
-def score(name: str, samples: Sequence[Sample], table: RewardTable, plugins: Sequence[str] = ()) -> Scores:
+def score(
+    name: str, rows: Rows, completions: Sequence[str] | None, table: RewardTable, plugins: Sequence[str] = ()
+) -> Scores:
     """Score as a run would, by the reward table; `name` may carry parameters, or be another's reward.
 
+    Without `completions`, the gold answers of the rows are scored.
+
     Raises:
-        RewardError: A reward of the user raised; the first row on which it does is named.
+        RewardError: A reward of the user raised; the first row on which it does is named. Or there is no gold
+            to answer with.
     """
     base, given = split_form(name)
-    names = dict.fromkeys(column for sample in samples for column in sample.columns)
-    columns = {column: [sample.columns.get(column) for sample in samples] for column in names}
-    batch = Batch.of([sample.completion for sample in samples], columns)
+    names = dict.fromkeys(column for row in rows for column in row)
+    columns = {column: [row.get(column) for row in rows] for column in names}
     if base.startswith(PREFIX):
-        reward = get_reward(base)
-        scored = OfCatalogue(reward, table=table, given=given)
-        scored.tells = False  # the table does
-        scored.note_columns(columns)
-        asyncio.run(scored.scored(batch))
-        pairs = zip(samples, scored.outcomes, strict=True)
-        judged = [pair for pair in pairs if pair[1].score is not None or pair[1].reason]
-        return Scores(base, reward.gold, reward.low, reward.high, judged)
-    outcomes = _outcomes_of_others(name, samples, batch, plugins)
-    numbers = [outcome.score for outcome in outcomes if outcome.score is not None]
-    pairs = zip(samples, outcomes, strict=True)
-    return Scores(name, ("solution",), min([0.0, *numbers]), max([1.0, *numbers]), list(pairs))
+        ours = OfCatalogue(get_reward(base), table=table, given=given)
+        ours.tells = False  # the table does
+        ours.note_columns(columns)
+        scored: Scored = ours
+    else:
+        rule = table.rule(name)
+        scored = Scored(_function(name, plugins), name, rule=rule, task_column=table.task_column)
+    texts = completions or _gold_answers(scored, rows)
+    _run(scored, Batch(texts, columns, {}))
+    golds = [scored.rule.gold] if scored.rule.gold else scored.gold
+    records = [
+        {
+            "reward": scored.name,
+            "row": number,
+            "gold": next((row[name] for name in golds if row.get(name) is not None), None),
+            "place": last_block(text) or text,
+            "read": outcome.read,
+            "score": outcome.score,
+            "reason": outcome.reason or ("it gave None" if outcome.score is None else ""),
+            "failed": outcome.failed,
+            "completion": text,
+        }
+        for number, (row, text, outcome) in enumerate(zip(rows, texts, scored.outcomes, strict=True), 1)
+        if scored.rule.is_for(row.get(scored.task_column))
+    ]
+    high = scored.reward.high if isinstance(scored, OfCatalogue) else 1.0
+    return Scores(scored.name, high, records, completions is None)
 
 
-def _outcomes_of_others(
-    name: str, samples: Sequence[Sample], batch: Batch, plugins: Sequence[str]
-) -> list[Outcome]:
+def _function(name: str, plugins: Sequence[str]) -> RewardFunction:
     print(f"swift-grpo-ext: loading ms-swift for {name!r}, which takes a while", file=sys.stderr, flush=True)
     from swift_grpo_ext.rewards.registration import function_named
 
-    scored = Scored(function_named(name, plugins), name)
+    return function_named(name, plugins)
+
+
+def _run(scored: Scored, batch: Batch) -> None:
+    """Score; where a reward of the user fails for the batch, each row alone, to name the one at fault.
+
+    Raises:
+        RewardError: It raised.
+    """
     asyncio.run(scored.scored(batch))
-    outcomes = [
-        outcome
-        if outcome.score is not None
-        else Outcome(None, outcome.reason or "it gave None", outcome.failed)
-        for outcome in scored.outcomes
-    ]
-    for index, outcome in enumerate(outcomes if outcomes and outcomes[0].failed else ()):
-        asyncio.run(scored.scored(batch.select([index])))
-        if scored.outcomes[0].failed or index == len(outcomes) - 1:
-            where = f"row {samples[index].row}"
-            fix = "call it on this row to see more"
-            raise RewardError(f"reward {name!r} raised {outcome.reason}", where=where, fix=fix)
-    return outcomes
+    if not isinstance(scored, OfCatalogue) and any(outcome.failed for outcome in scored.outcomes):
+        scored.one_by_one = True
+        asyncio.run(scored.scored(batch))
+        failed = [row for row, outcome in enumerate(scored.outcomes) if outcome.failed]
+        row = failed[0] if failed else 0
+        what = f"reward {scored.name!r} raised {scored.outcomes[row].reason}"
+        raise RewardError(what, where=f"row {row + 1}", fix="call it on this row to see more")
 
 
-def gold_samples(name: str, rows: Sequence[dict[str, Json]], table: RewardTable) -> list[Sample]:
-    """The rows with their gold answers as completions, an empty one where there is none to use.
+def _gold_answers(scored: Scored, rows: Rows) -> list[str]:
+    """The rows' gold answers as completions, an empty one where there is none to use.
 
     Raises:
         RewardError: The reward compares with no gold, or its gold is a column that the table does not name.
     """
-    base, given = split_form(name)
-    rule = table.rule(base)
-    reward = get_reward(base) if base.startswith(PREFIX) else None
-    column = rule.gold or "solution"
-    if reward is not None and not reward.gold:
-        raise RewardError(f"{name} compares with no gold", fix="leave it out of --gold")
-    if reward is None and not any(row.get(column) is not None for row in rows):
-        fix = f'name it: --table \'{{"rewards": {{"{name}": {{"gold": "COLUMN"}}}}}}\''
-        raise RewardError(f"no row has a gold of {name!r} in column {column!r}", fix=fix)
-    golds = [_gold_text(reward, row, column, rule.gold, {**rule.parameters, **given}) for row in rows]
-    return [Sample(number, row, gold) for number, (row, gold) in enumerate(zip(rows, golds, strict=True), 1)]
+    if isinstance(scored, OfCatalogue):
+        if not scored.gold:
+            raise RewardError(f"{scored.name} compares with no gold", fix="leave it out of --gold")
+        return [_gold_answer(scored, row) for row in rows]
+    column = scored.rule.gold or scored.gold[0]
+    golds = [row.get(column) for row in rows]
+    if not any(gold is not None for gold in golds):
+        fix = f'name it: --table \'{{"rewards": {{"{scored.name}": {{"gold": "COLUMN"}}}}}}\''
+        raise RewardError(f"no row has a gold of {scored.name!r} in column {column!r}", fix=fix)
+    return ["" if gold is None else as_text(gold) for gold in golds]
 
 
-def _gold_text(
-    reward: Reward | None, row: dict[str, Json], column: str, named: str | None, parameters: dict[str, object]
-) -> str:
-    if reward is None:
-        gold = row.get(column)
-        return "" if gold is None else as_text(gold)
+def _gold_answer(scored: OfCatalogue, row: Columns) -> str:
     try:
-        return gold_completion(reward, gold_from(row, reward.gold, named) if named else row, **parameters)
+        return gold_completion(scored.reward, scored.with_gold(row), **scored.parameters)
     except Unscorable:
         return ""
-
-
-def with_image_sizes(rows: Sequence[dict[str, Json]], folder: Path, gold: bool) -> list[dict[str, Json]]:
-    """The rows, with the original sizes of local images (from here, else `folder`) where a row has none."""
-    with_sizes = []
-    for row in rows:
-        images = row.get("images") if not row.get(SIZES_COLUMN) else None
-        sizes = [_size(image, folder) for image in images] if isinstance(images, list) else []
-        if gold:  # it is taken to the answers' frame and back, so any size does
-            sizes_or_any = [size or {"original": [1000, 1000]} for size in sizes]
-            sizes = [{**size, "resized": size["original"]} for size in sizes_or_any]
-        with_sizes.append({**row, SIZES_COLUMN: sizes} if sizes and all(sizes) else row)
-    return with_sizes
-
-
-def _size(image: Json, folder: Path) -> dict[str, list[int]] | None:
-    from PIL import Image
-
-    name = image.get("path") if isinstance(image, dict) else image
-    if not isinstance(name, str) or len(name) > 4096 or "://" in name:
-        return None
-    path = Path(name) if Path(name).is_file() else folder / name
-    try:
-        with Image.open(path) as opened:
-            return {"original": list(opened.size)}
-    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError):
-        return None

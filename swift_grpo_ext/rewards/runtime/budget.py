@@ -27,29 +27,22 @@ def added(reports: Iterable[dict[str, Report]]) -> dict[str, Report]:
 class _History:
     """What became of a reward's last completions."""
 
-    batches: deque[tuple[int, int]] = field(default_factory=deque)  # asked and failed
-    first: Failure | None = None
+    failed: deque[bool] = field(default_factory=lambda: deque(maxlen=WINDOW))
+    batches: int = 0  # in which it was asked
     scored: bool = False  # it has given a score
+    first: Failure | None = None
 
     def add(self, report: Report) -> None:
-        self.first = self.first or report.first
+        self.failed += [True] * report.failures + [False] * (report.completions - report.failures)
+        self.batches += bool(report.completions)
         self.scored = self.scored or report.scored > 0
-        if report.completions:
-            self.batches.append((report.completions, report.failures))
-        while len(self.batches) > 1 and self.asked - self.batches[0][0] >= WINDOW:
-            self.batches.popleft()
+        self.first = self.first or report.first
 
-    @property
-    def asked(self) -> int:
-        return sum(asked for asked, _ in self.batches)
-
-    @property
-    def failed(self) -> int:
-        return sum(failed for _, failed in self.batches)
-
-    def is_dead(self) -> bool:
-        """Its first batches failed altogether."""
-        return not self.scored and 0 < self.asked <= self.failed and len(self.batches) >= DEAD
+    def spent(self, allowed: float) -> bool:
+        """More failed than this share of the completions, or all of the first batches did."""
+        asked, failed = len(self.failed), sum(self.failed)
+        too_many = failed > allowed * asked and (asked >= LEAST or not allowed)
+        return too_many or (not self.scored and self.batches >= DEAD and failed == asked)
 
 
 @dataclass
@@ -70,13 +63,11 @@ class Budget:
                 raise RewardError(report.first.what, where=f"{name}: {report.first.row}")
             history = self._histories.setdefault(name, _History())
             history.add(report)
-            asked, failed = history.asked, history.failed
-            spent = failed > self.allowed * asked and (asked >= LEAST or not self.allowed)
-            if history.first is not None and (spent or history.is_dead()):
+            if history.first is not None and history.spent(self.allowed):
                 details = f"\n{history.first.details}" if history.first.details else ""
                 raise RewardError(
-                    f"{history.first}; {failed} of the last {asked} completions failed, "
-                    f"{self.allowed:.0%} of them may",
+                    f"{history.first}; {sum(history.failed)} of the last {len(history.failed)} completions "
+                    f"failed, {self.allowed:.0%} of them may",
                     where="all ranks end here",
                     fix="fix the reward (reward_failures.rank*.jsonl in the output folder replays it), or "
                     f"raise SWIFT_GRPO_EXT_REWARD_FAILURES or _REWARD_TIMEOUT{details}",
@@ -90,9 +81,8 @@ def metrics(total: dict[str, Report]) -> dict[str, float]:
         if report.seconds:
             figures[f"rewards/{name}/seconds_p50"] = report.percentile(0.5)
             figures[f"rewards/{name}/seconds_p95"] = report.percentile(0.95)
-        figures[f"rewards/{name}/timeouts"] = float(report.timeouts)
-        figures[f"rewards/{name}/failures"] = float(report.failures)
-        figures |= {f"rewards/{name}/{kind}": float(amount) for kind, amount in report.counts.items()}
+        counts = {"timeouts": report.timeouts, "failures": report.failures, **report.counts}
+        figures |= {f"rewards/{name}/{kind}": float(amount) for kind, amount in counts.items()}
         if report.completions:
             figures[f"unread/{name}"] = report.unread / report.completions
     return figures

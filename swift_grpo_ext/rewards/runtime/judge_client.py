@@ -6,10 +6,9 @@ import hashlib
 import io
 import json
 import os
-import random
 import secrets
 import weakref
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -18,7 +17,7 @@ from swift_grpo_ext.errors import RewardError
 
 if TYPE_CHECKING:
     from PIL import Image
-from swift_grpo_ext.rewards.runtime.ledger import Report, ledger
+from swift_grpo_ext.rewards.runtime.ledger import Report, count
 
 NAME = "ext_judge"
 MAX_KEPT = 20_000
@@ -26,9 +25,9 @@ MAX_REPLIES = 4  # without a score; failed requests are repeated until the limit
 FIRST_PAUSE = 0.25
 REPEATABLE = {408, 409, 425, 429, *range(500, 600)}
 
-Request: TypeAlias = dict[str, object]  # as JSON
+Request: TypeAlias = dict[str, Any]  # as JSON
 Images: TypeAlias = list[dict[str, object]]
-_kept: OrderedDict[str, asyncio.Task[int]] = OrderedDict()
+_kept: dict[str, asyncio.Task[int]] = {}  # by what was asked
 
 SYSTEM = """You grade one answer to one question by a rubric.
 The question, the reference and the answer stand between lines that begin with "BEGIN {number}" and "END \
@@ -58,15 +57,14 @@ def parse_reply(reply: str, number: str) -> int | None:
     """The score in a judge's reply; None unless its last line is the JSON that was asked for."""
     lines = reply.strip().removesuffix("```").strip().splitlines()
     try:
-        verdict = json.loads(lines[-1]) if lines else None
-    except (ValueError, RecursionError):
+        verdict = json.loads(lines[-1])
+    except (IndexError, ValueError, RecursionError):
         return None
     if not isinstance(verdict, dict) or verdict.get("number") != number:
         return None
-    score = verdict.get("score")
-    if isinstance(score, bool) or not isinstance(score, (int, float)) or score not in range(11):
-        return None
-    return int(score)
+    score: Any = verdict.get("score")
+    is_number = isinstance(score, (int, float)) and not isinstance(score, bool)
+    return int(score) if is_number and score in range(11) else None
 
 
 def image_part(image: "str | bytes | Mapping[str, Any] | Image.Image") -> dict[str, object]:
@@ -75,17 +73,17 @@ def image_part(image: "str | bytes | Mapping[str, Any] | Image.Image") -> dict[s
     Raises:
         RewardError: The image cannot be read.
     """
-    from PIL import Image, UnidentifiedImageError
+    from PIL import Image
 
     source = image.get("bytes") or image.get("path") if isinstance(image, Mapping) else image
     if isinstance(source, str) and source.startswith(("http://", "https://", "data:image/")):
         return {"type": "image_url", "image_url": {"url": source}}
+    buffer = io.BytesIO()
     try:
         source = io.BytesIO(source) if isinstance(source, bytes) else source
         opened = source if isinstance(source, Image.Image) else Image.open(source)
-        buffer = io.BytesIO()
         opened.convert("RGB").save(buffer, format="PNG")
-    except (OSError, UnidentifiedImageError, TypeError, ValueError, Image.DecompressionBombError) as error:
+    except (OSError, TypeError, ValueError, AttributeError, Image.DecompressionBombError) as error:
         raise RewardError(f"an image for the judge cannot be read: {error}") from None
     encoded = base64.b64encode(buffer.getvalue()).decode()
     return {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{encoded}"}}
@@ -133,18 +131,16 @@ async def ask(endpoint: Endpoint, request: Callable[[str], Request]) -> int:
     Raises:
         RewardError: The judge gave no score within the limit, or the openai client is missing.
     """
-    question = json.dumps([endpoint.url, request("")])
-    key = hashlib.sha256(question.encode()).hexdigest()
+    key = hashlib.sha256(json.dumps([endpoint.url, request("")]).encode()).hexdigest()
     task = _kept.get(key)
     if task and (task.done() or task.get_loop() is asyncio.get_running_loop()):
         _count("kept")
     else:
         task = _kept[key] = asyncio.ensure_future(_limited(endpoint, request))
-    _kept.move_to_end(key)
-    while len(_kept) > MAX_KEPT:
-        _kept.popitem(last=False)
+    if len(_kept) > MAX_KEPT:
+        _kept.pop(next(iter(_kept)))
     try:
-        return await asyncio.shield(task)
+        return await task
     except BaseException:  # also where it was cancelled
         _kept.pop(key, None)
         raise
@@ -156,62 +152,55 @@ async def _limited(endpoint: Endpoint, request: Callable[[str], Request]) -> int
     Raises:
         RewardError: The judge gave no score within the limit.
     """
-    last = ["no reply"]
+    said = ["no reply"]
     desks = _desks.setdefault(asyncio.get_running_loop(), {})
     desk = desks.get(endpoint) or desks.setdefault(endpoint, _Desk(endpoint))
     async with desk.gate:
         try:
-            return await asyncio.wait_for(_until_scored(desk, request, last), endpoint.seconds)
+            return await asyncio.wait_for(_until_scored(desk, request, said), endpoint.seconds)
         except asyncio.TimeoutError:
-            ledger(NAME).add(Report(timeouts=1))
-            problem = f"the judge gave no score within {endpoint.seconds:g} s: {last[0]}"
+            count(NAME, Report(timeouts=1))
+            problem = f"the judge gave no score within {endpoint.seconds:g} s: {said[0]}"
             raise RewardError(problem, where=endpoint.url) from None
 
 
-async def _until_scored(desk: _Desk, request: Callable[[str], Request], last: list[str]) -> int:
-    pause = FIRST_PAUSE
-    replies = 0
-    while True:
-        number = secrets.token_hex(8)
-        status, reply = await _asked(desk, request(number))
-        score = parse_reply(reply, number) if status == 200 else None
-        if score is not None:
-            return score
-        last[0] = f"status {status}, {reply[:200]!r}" if status else reply[:200]
-        if status not in {0, 200} | REPEATABLE:
-            raise RewardError(f"the judge refuses the request: {last[0]}", where=str(desk.client.base_url))
-        replies += status == 200
-        if replies == MAX_REPLIES:
-            problem = f"the judge gave no score in {replies} replies: {last[0]}"
-            raise RewardError(problem, where=str(desk.client.base_url))
-        await asyncio.sleep(pause * (0.5 + random.random()))
-        pause = min(8.0, 2 * pause)
+async def _until_scored(desk: _Desk, request: Callable[[str], Request], said: list[str]) -> int:
+    """Ask until there is a score; `said` holds what came last and was none. Counts what it cost.
 
-
-async def _asked(desk: _Desk, request: dict[str, Any]) -> tuple[int, str]:
-    """Status and text of one request; status 0 if there was no connection. Counts what it cost."""
+    Raises:
+        RewardError: The judge refuses the request, or gives no score in `MAX_REPLIES`.
+    """
     from openai import APIConnectionError, APIStatusError, OpenAIError
 
-    _count("requests")
-    try:
-        reply: Any = await desk.client.chat.completions.create(**request, extra_headers=desk.headers)
-    except APIStatusError as error:
-        return error.status_code, error.response.text
-    except APIConnectionError as error:
-        return 0, f"{type(error.__cause__ or error).__name__}: {error.__cause__ or error}"
-    except (OpenAIError, ValueError, RecursionError, TypeError) as error:  # a reply that is no JSON
-        return 200, f"{type(error).__name__}: {error}"
-    usage = getattr(reply, "usage", None)
-    for kind in ("prompt_tokens", "completion_tokens"):
-        tokens = getattr(usage, kind, None)
-        if isinstance(tokens, int) and 0 <= tokens < 10**9:
-            _count(kind, tokens)
-    try:
-        content = reply.choices[0].message.content
-    except (AttributeError, IndexError, TypeError):
-        return 200, str(reply)
-    return 200, content if isinstance(content, str) else ""
+    where = str(desk.client.base_url)
+    pause = FIRST_PAUSE
+    replies = 0
+    while replies < MAX_REPLIES:
+        number = secrets.token_hex(8)
+        _count("requests")
+        try:
+            reply = await desk.client.chat.completions.create(**request(number), extra_headers=desk.headers)
+            for kind in ("prompt_tokens", "completion_tokens"):
+                tokens = getattr(reply.usage, kind, None)
+                _count(kind, tokens if isinstance(tokens, int) else 0)
+            text: Any = reply.choices[0].message.content
+            if (score := parse_reply(text, number)) is not None:
+                return score
+            said[0] = f"status 200, {text[:200]!r}"
+            replies += 1
+        except APIStatusError as error:
+            said[0] = f"status {error.status_code}, {error.response.text[:200]!r}"
+            if error.status_code not in REPEATABLE:
+                raise RewardError(f"the judge refuses the request: {said[0]}", where=where) from None
+        except APIConnectionError as error:
+            said[0] = repr(error.__cause__ or error)
+        except (OpenAIError, LookupError, TypeError, ValueError, AttributeError, RecursionError) as error:
+            said[0] = f"status 200, and no chat completion: {error!r:.200}"
+            replies += 1
+        await asyncio.sleep(pause)
+        pause = min(8.0, 2 * pause)
+    raise RewardError(f"the judge gave no score in {replies} replies: {said[0]}", where=where)
 
 
 def _count(kind: str, amount: int = 1) -> None:
-    ledger(NAME).add(Report(counts=Counter({kind: amount})))
+    count(NAME, Report(counts=Counter({kind: amount})))

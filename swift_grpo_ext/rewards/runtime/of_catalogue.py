@@ -5,27 +5,26 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 from statistics import fmean
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from swift_grpo_ext.errors import SettingsError
-from swift_grpo_ext.rewards.contract import Outcome, Reward, Score, Unscorable
+from swift_grpo_ext.rewards.contract import Columns, Outcome, Reward, Score, Unscorable
 from swift_grpo_ext.rewards.gold.frames import FRAMES
 from swift_grpo_ext.rewards.runtime.batch import Batch
 from swift_grpo_ext.rewards.runtime.ledger import say
 from swift_grpo_ext.rewards.runtime.rules import SETTING, RewardTable, load_table
-from swift_grpo_ext.rewards.runtime.scored import AwaitedScored, Scored
+from swift_grpo_ext.rewards.runtime.scored import AwaitedScored, Scored, default_limit
 from swift_grpo_ext.settings import current_settings
 
 LOW = 0.35  # share of a reward's range below which the mean score of a batch is looked at
 GAIN = 0.25  # share of the range by which another frame must be better
 SAMPLES = 16  # completions that are read in every frame
-DEFAULT_LIMIT = 10.0  # seconds for one completion of a reward that may hang, if no setting says otherwise
 MEMORY_LIMIT = 6 << 30  # bytes of address space for a reward that may take any: 9**9**9 eats no machine
 _T = TypeVar("_T", bound="OfCatalogue")
 
 
 class OverRows:
-    """A reward as a function of a batch, with its parameters."""
+    """A reward as a coroutine function of a batch, with its parameters."""
 
     def __init__(self, reward: Reward, parameters: dict[str, object]) -> None:
         self.reward = reward
@@ -35,26 +34,12 @@ class OverRows:
         """Import what the reward imports at its first use."""
         self.reward.outcome("<answer>0</answer>", dict.fromkeys(self.reward.reads + self.reward.gold, "0"))
 
-    def __call__(self, completions: Sequence[str], **columns: Sequence[object]) -> list[Outcome]:
+    async def __call__(self, completions: Sequence[str], **columns: Sequence[Any]) -> list[Outcome]:
         """The outcome of each completion."""
-        rows = Batch(completions, columns, {}, range(len(completions)))
+        rows = [{name: values[row] for name, values in columns.items()} for row in range(len(completions))]
         return [
-            self.reward.outcome(text, rows.row(index), self.parameters)
-            for index, text in enumerate(completions)
-        ]
-
-
-class AwaitedOverRows(OverRows):
-    """The same of a reward that waits for others."""
-
-    async def __call__(  # type: ignore[override]
-        self, completions: Sequence[str], **columns: Sequence[object]
-    ) -> list[Outcome]:
-        """The outcome of each completion."""
-        rows = Batch(completions, columns, {}, range(len(completions)))
-        return [
-            await self.reward.awaited(text, rows.row(index), self.parameters)
-            for index, text in enumerate(completions)
+            await self.reward.awaited(text, row, self.parameters)
+            for text, row in zip(completions, rows, strict=True)
         ]
 
 
@@ -73,7 +58,6 @@ class OfCatalogue(Scored):
     """
 
     one_by_one = True
-    refuses = False
     kills = None  # each completion is judged alone, and a model may learn to hang it
     memory = MEMORY_LIMIT
 
@@ -102,12 +86,10 @@ class OfCatalogue(Scored):
         self.reads = reward.columns
         self.gold = reward.gold
         self.on_timeout = reward.low  # what cannot be checked is not right
-        rows = AwaitedOverRows if reward.cost == "async" else OverRows
-        limit = current_settings().reward_timeout or DEFAULT_LIMIT
         super().__init__(
-            rows(reward, self.parameters),
+            OverRows(reward, self.parameters),
             name or reward.name,
-            limit=limit if reward.cost == "process" else None,
+            limit=default_limit() if reward.cost == "process" else None,
             rule=rule,
             task_column=table.task_column,
             output_dir=getattr(arguments, "output_dir", None),
@@ -116,9 +98,10 @@ class OfCatalogue(Scored):
 
     def in_frame(self: _T, frame: str | None) -> _T:
         """Itself, with the frame that the model's family writes in where nothing else declares one."""
-        if frame is not None and "frame" in self.reward.parameters and "frame" not in self.parameters:
+        default = self.reward.parameters.get("frame")
+        if frame and default and "frame" not in self.parameters:
             self.parameters["frame"] = frame
-            if frame != self.reward.parameters["frame"]:
+            if frame != default:
                 say(f"reward {self.name!r}: answers are read in {frame}, as its model writes")
         return self
 
@@ -127,7 +110,7 @@ class OfCatalogue(Scored):
         scores = await super().scored(batch)
         self._batches += 1
         if "frame" in self.reward.parameters and self._batches & (self._batches - 1) == 0:
-            self._look_at_frame(self._parts(batch))
+            self._look_at_frame(batch, [row for row, score in enumerate(scores) if score is not None])
         return scores
 
     def note_columns(self, columns: Mapping[str, Sequence[object]]) -> None:
@@ -135,39 +118,36 @@ class OfCatalogue(Scored):
         for line in column_notes(self.reward, columns, self.rule.gold):
             say(line)
 
-    def _unscored(self, part: Batch, index: int, reason: str) -> str:
-        columns = {name: [value] for name, value in part.row(index).items() if name in self.reward.columns}
-        meant = next(column_notes(self.reward, columns), "") if reason.startswith("column ") else ""
-        return meant or super()._unscored(part, index, reason)
+    def _unscored(self, reason: str, row: int, columns: Columns) -> str:
+        values = {name: [columns[name]] for name in self.reward.row_settable if name in columns}
+        return next(column_notes(self.reward, values), super()._unscored(reason, row, columns))
 
-    def _look_at_frame(self, parts: Sequence[Batch]) -> None:
+    def _look_at_frame(self, batch: Batch, rows: Sequence[int]) -> None:
         """Say if another frame fits a low batch much better. It changes no score: frames are declared."""
         reward = self.reward
-        outcomes = [self.outcomes[part.places[0]] for part in parts]
-        scored = [outcome.score for outcome in outcomes if outcome.score is not None]
         extent = reward.high - reward.low
-        if not scored or (fmean(scored) - reward.low) / extent >= LOW:
+        scores = [self.outcomes[row].score or 0.0 for row in rows]
+        if not scores or fmean(scores) >= reward.low + LOW * extent:
             return
         declared = self.parameters.get("frame") or reward.parameters["frame"]
-        declared_gold = self.parameters.get("gold_frame") or declared
+        here = (declared, self.parameters.get("gold_frame") or declared)
         means: dict[tuple[object, object], float] = {}
         for frame, gold_frame in product(FRAMES, FRAMES):
             frames = {"frame": frame, "gold_frame": gold_frame}
             there = [
-                reward.outcome(part.completions[0], part.row(0), self.parameters, **frames).score
-                for part in parts[:SAMPLES]
+                reward.outcome(
+                    batch.completions[row], self.with_gold(batch.row(row)), self.parameters, **frames
+                ).score
+                for row in rows[:SAMPLES]
             ]
-            if None not in there:
-                means[frame, gold_frame] = fmean(score for score in there if score is not None)
-        if (here := means.get((declared, declared_gold))) is None:
-            return
+            means[frame, gold_frame] = fmean(reward.low if score is None else score for score in there)
         # Among equal readings, the one that differs least from what is declared.
-        best = max(means, key=lambda pair: (means[pair], pair[0] == declared, pair[1] == declared_gold))
-        if means[best] >= here + GAIN * extent:
+        best = max(means, key=lambda pair: (means[pair], pair[0] == here[0], pair[1] == here[1]))
+        if means[best] >= means[here] + GAIN * extent:
             say(
                 f"reward {reward.name!r}: the answers look like {best[0]} and the gold like {best[1]} (mean "
-                f"score {means[best]:.2f}), but frame is {declared} and gold_frame {declared_gold} "
-                f"({here:.2f}); set them in {SETTING}"
+                f"score {means[best]:.2f}), but frame is {here[0]} and gold_frame {here[1]} "
+                f"({means[here]:.2f}); set them in {SETTING}"
             )
 
 
@@ -179,16 +159,15 @@ def column_notes(
     reward: Reward, columns: Mapping[str, Sequence[object]], named: str | None = None
 ) -> Iterator[str]:
     """What a user should know of a dataset's columns before it is read; `named` is the table's gold."""
-    filled = [name for name, values in columns.items() if any(value not in (None, "") for value in values)]
-    for name in (name for name in reward.row_settable if name in filled):
+    for name in reward.row_settable:
         try:
-            for value in columns[name]:
+            for value in columns.get(name, ()):
                 reward.row_parameters({name: value})
         except Unscorable:
             renamed = f"""--columns '{{"{name}": "{name}_of_data"}}'"""
             mistaken = f"column {name!r} is a parameter of rewards, and rows hold something else"
             yield f"{mistaken}: {renamed} renames it"
-    golds = [name for name in reward.gold if name in filled]
+    golds = [name for name in reward.gold if any(value not in (None, "") for value in columns.get(name, ()))]
     if len(golds) > 1 and golds[0] != "solution" and not named:
         rest = " and ".join(map(repr, golds[1:]))
         table = f'{SETTING}={{"rewards": {{"{reward.name}": {{"gold": "{golds[1]}"}}}}}}'

@@ -4,7 +4,6 @@ One process a reward imports what the reward needs, without torch's threads or t
 the workers from it (`worker`), so that one which was killed is replaced in milliseconds.
 """
 
-import atexit
 import json
 import os
 import pickle
@@ -17,12 +16,11 @@ import time
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from multiprocessing.connection import Connection, Pipe
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
 from swift_grpo_ext.errors import RewardError
-from swift_grpo_ext.rewards.runtime.worker import Job
+from swift_grpo_ext.rewards.runtime.worker import Job, Reply
 
 START_LIMIT = 180.0  # seconds to import what the reward needs, which is no completion's time
 # It is no rank: it must neither join the process group nor touch a GPU.
@@ -32,19 +30,6 @@ _BOOT = (
     "import sys; del sys.path[0]; import json; sys.path[:] = json.loads(sys.argv[3]); "
     "from swift_grpo_ext.rewards.runtime.worker import main; main()"
 )
-
-# error: the reward raised, or its process died; refused: it broke its contract; skipped: it was not asked
-Ended: TypeAlias = Literal["value", "error", "refused", "timeout", "skipped"]
-
-
-@dataclass(frozen=True)
-class Reply:
-    """How one request ended."""
-
-    ended: Ended
-    value: Any  # what the function returned, or why it did not
-    seconds: float = 0.0
-    traceback: str = ""
 
 
 def worker_count() -> int:
@@ -80,11 +65,14 @@ class Pool:
         fix = "define it at the top of a module or plugin file, under the name it keeps"
         pickled = _pickled(function, "the reward", fix)
         self._job = Job(pickled, tuple(plugins), workers or worker_count(), limit, kills, memory)
-        self._process: subprocess.Popen[bytes] | None = None
         self._pipe: Connection
-        self._loaded = False
-        self._lock = threading.Lock()
+        self.forget()
         _pools.add(self)
+
+    def forget(self) -> None:
+        """Have no process: in a forked one it is the parent's, and the lock may have been held there."""
+        self._process: subprocess.Popen[bytes] | None = None
+        self._lock = threading.Lock()
 
     @property
     def started(self) -> bool:
@@ -103,36 +91,26 @@ class Pool:
             RewardError: A request cannot be pickled, or the process cannot load the function.
         """
         pickled = [_pickled(request, "a row") for request in requests]
+        left = set(range(len(pickled)))
         with self._lock:
-            whole = False
+            self._start()
+            # Not even a killed worker's answer comes later.
+            deadline = time.monotonic() + START_LIMIT + self._job.limit * (1 + len(left))
             try:
-                self._start()
-                self._load()
                 with suppress(OSError):  # it is gone, as `_received` will find
                     self._pipe.send_bytes(pickle.dumps(pickled))
-                left = set(range(len(pickled)))
-                while left:
-                    received = self._received(time.monotonic() + self._patience(len(left)))
-                    if received is None:
-                        why = Reply("error", "the process of the reward ended")
-                        yield from ((number, why) for number in left)
-                        return
+                while left and (received := self._received(deadline)) is not None:
                     left.remove(number := received.pop("number"))
                     yield number, Reply(**received)
-                whole = True
+                yield from ((number, Reply("error", "the process of the reward ended")) for number in left)
             finally:
-                if not whole:  # it is at requests of this call: no answer to them may come later
+                if left:  # it is at requests of this call: no answer to them may come later
                     self._end()
 
     def close(self) -> None:
         """End the process and its workers."""
         with self._lock:
             self._end()
-
-    def forget(self) -> None:
-        """In a forked process: the process is the parent's, and the lock may have been held there."""
-        self._process = None
-        self._lock = threading.Lock()
 
     def _start(self) -> None:
         if self._process is not None and self._process.poll() is None:
@@ -150,41 +128,28 @@ class Pool:
             start_new_session=True,
         )
         theirs.close()
-        self._loaded = False
         with suppress(OSError):
             self._pipe.send_bytes(pickle.dumps(self._job))
 
-    def _load(self) -> None:
-        """Wait until the function is loaded.
+    def _received(self, deadline: float) -> dict[str, Any] | None:
+        """The next answer; None if the process is gone or silent for too long.
 
         Raises:
-            RewardError: It cannot be.
+            RewardError: The process cannot load the function.
         """
-        if self._loaded:
-            return
-        received = self._received(time.monotonic() + START_LIMIT)
-        if received != {}:
-            problem = received or {"cannot_load": "its process ended, or takes too long", "traceback": ""}
-            what = f"a child process cannot load the reward: {problem['cannot_load']}"
-            fix = "define the reward in a module or plugin file that imports without side effects"
-            raise RewardError(what, where=str(problem["traceback"]).strip(), fix=fix)
-        self._loaded = True
-
-    def _patience(self, requests: int) -> float:
-        """Seconds after which not even a killed worker's answer will come."""
-        return self._job.limit * (1 + requests) + START_LIMIT
-
-    def _received(self, deadline: float) -> dict[str, Any] | None:
-        """The next message; None if the process is gone or silent for too long."""
         assert self._process is not None
+        message: dict[str, Any] | None = None
         with suppress(EOFError, OSError):
-            while time.monotonic() < deadline:
+            while message is None and time.monotonic() < deadline:
                 if self._pipe.poll(1.0):
-                    message: dict[str, Any] = json.loads(self._pipe.recv_bytes())
-                    return message
-                if self._process.poll() is not None:  # its workers hold the pipe open
-                    return None
-        return None
+                    message = json.loads(self._pipe.recv_bytes())
+                elif self._process.poll() is not None:  # its workers hold the pipe open
+                    break
+        if message and "cannot_load" in message:
+            what = f"a child process cannot load the reward: {message['cannot_load']}"
+            fix = "define the reward in a module or plugin file that imports without side effects"
+            raise RewardError(what, where=message["traceback"].strip(), fix=fix)
+        return message
 
     def _end(self) -> None:
         if self._process is None:
@@ -199,13 +164,12 @@ class Pool:
 _pools: weakref.WeakSet[Pool] = weakref.WeakSet()
 
 
-def _for_all_pools(action: Callable[[Pool], None]) -> None:
-    for pool in list(_pools):
-        action(pool)
+def _forget_all() -> None:
+    for pool in _pools:
+        pool.forget()
 
 
-atexit.register(_for_all_pools, Pool._end)
-os.register_at_fork(after_in_child=lambda: _for_all_pools(Pool.forget))
+os.register_at_fork(after_in_child=_forget_all)
 
 
 def _pickled(value: object, name: str, fix: str = "") -> bytes:

@@ -3,6 +3,8 @@
 It reads pickled requests of its parent and answers in JSON: nothing that a reward made is unpickled.
 """
 
+import asyncio
+import inspect
 import json
 import logging
 import os
@@ -13,19 +15,52 @@ import sys
 import threading
 import time
 import traceback
-import warnings
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, TimeoutError, wait
+from concurrent.futures import CancelledError, Future, TimeoutError, as_completed
 from dataclasses import dataclass
+from functools import partial
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 from pebble import ProcessExpired, ProcessPool
 
 from swift_grpo_ext.errors import SwiftGrpoExtError
+from swift_grpo_ext.rewards.runtime.batch import BrokenContractError
 
+# error: the reward raised, or its process died; refused: it broke its contract; skipped: it was not asked
+Ended: TypeAlias = Literal["value", "error", "refused", "timeout", "skipped"]
 _function: Callable[..., object]  # what workers run; they are forks
+
+
+@dataclass(frozen=True)
+class Reply:
+    """How one call of a reward ended."""
+
+    ended: Ended
+    value: Any  # what the function returned, or why it did not
+    seconds: float = 0.0
+    traceback: str = ""
+
+
+async def answered(call: Callable[[], object]) -> Reply:
+    """What a call came to, also one that is to be awaited; an exception is an answer, too."""
+    started = time.perf_counter()
+    ended: Ended = "value"
+    trace = ""
+    try:
+        value = call()
+        value = await value if inspect.iscoroutine(value) else value
+    except Exception as error:
+        ended = "refused" if isinstance(error, BrokenContractError) else "error"
+        value, trace = told(error), traceback.format_exc()
+    return Reply(ended, value, time.perf_counter() - started, trace)
+
+
+def told(error: Exception) -> str:
+    """What an exception says: one of this package is a sentence."""
+    is_ours = isinstance(error, SwiftGrpoExtError)
+    return str(error).removeprefix("swift-grpo-ext: ") if is_ours else repr(error)
 
 
 @dataclass(frozen=True)
@@ -33,7 +68,7 @@ class Job:
     """What the process loads, and how its workers run it."""
 
     function: bytes  # pickled; takes a request's items, returns what JSON can carry
-    plugins: tuple[str, ...]  # files of ``--external_plugins``, which the pickle may refer to
+    plugins: Sequence[str]  # files of ``--external_plugins``, which the pickle may refer to
     workers: int
     limit: float  # seconds for one request
     kills: int | None  # after so many in one batch the rest is skipped; None: never
@@ -69,42 +104,32 @@ def _in_worker(pipe: Connection) -> None:
 
 def _run(request: bytes) -> str:
     """One request in a worker, as JSON."""
-    started = time.perf_counter()
-    try:
-        answer: dict[str, Any] = {"ended": "value", "value": _function(*pickle.loads(request))}
-    except SwiftGrpoExtError as error:
-        what = str(error).removeprefix("swift-grpo-ext: ")
-        answer = {"ended": "refused", "value": what, "traceback": traceback.format_exc()}
-    except Exception as error:
-        answer = {"ended": "error", "value": repr(error), "traceback": traceback.format_exc()}
-    return json.dumps({**answer, "seconds": time.perf_counter() - started})
+    answer = asyncio.run(answered(partial(_function, *pickle.loads(request))))
+    return json.dumps(vars(answer))
 
 
-def _answers(pool: ProcessPool, job: Job, requests: Sequence[bytes]) -> Iterator[tuple[int, dict[str, Any]]]:
+def _answers(pool: ProcessPool, job: Job, requests: Sequence[bytes]) -> Iterator[tuple[int, Reply]]:
     """Each request's answer as soon as there is one."""
-    waiting = list(enumerate(requests))[::-1]
-    running: dict[Any, int] = {}
+    futures: dict[Future[str], int] = {
+        pool.schedule(_run, args=(request,), timeout=job.limit): number
+        for number, request in enumerate(requests)
+    }
     kills = 0
-    while waiting or running:
-        if job.kills is not None and kills >= job.kills:
-            what = f"not asked, since {kills} others of its batch were killed"
-            yield from ((number, {"ended": "skipped", "value": what}) for number, _ in waiting)
-            waiting.clear()
-        while waiting and len(running) < job.workers:
-            number, request = waiting.pop()
-            running[pool.schedule(_run, args=(request,), timeout=job.limit)] = number
-        for future in wait(running, return_when=FIRST_COMPLETED).done:
-            try:
-                answer = json.loads(future.result())
-            except TimeoutError:
-                answer = {"ended": "timeout", "value": f"no answer within {job.limit:g} s"}
-                answer["seconds"] = job.limit
-            except ProcessExpired as error:
-                answer = {"ended": "error", "value": f"the child process ended with {error.exitcode}"}
-            except BaseException as error:  # SystemExit, or what cannot be pickled
-                answer = {"ended": "error", "value": repr(error)}
-            kills += answer["ended"] == "timeout"
-            yield running.pop(future), answer
+    for future in as_completed(futures):
+        try:
+            answer = Reply(**json.loads(future.result()))
+        except CancelledError:
+            answer = Reply("skipped", f"not asked, since {job.kills} others of its batch were killed")
+        except TimeoutError:
+            answer = Reply("timeout", f"no answer within {job.limit:g} s", job.limit)
+            kills += 1
+            for other in futures if kills == job.kills else ():
+                other.cancel()
+        except ProcessExpired as error:
+            answer = Reply("error", f"the child process ended with {error.exitcode}")
+        except BaseException as error:  # SystemExit, or what JSON cannot carry
+            answer = Reply("error", repr(error))
+        yield futures[future], answer
 
 
 def main() -> None:
@@ -113,20 +138,17 @@ def main() -> None:
     pipe = Connection(int(sys.argv[1]))
     threading.Thread(target=_end_with, args=(int(sys.argv[2]),), daemon=True).start()
     logging.disable(logging.WARNING)
-    warnings.simplefilter("ignore")
     job = pickle.loads(pipe.recv_bytes())
     try:
         _function = job.load()
     except Exception as error:
-        pipe.send_bytes(
-            json.dumps({"cannot_load": repr(error), "traceback": traceback.format_exc()}).encode()
-        )
+        fault = {"cannot_load": repr(error), "traceback": traceback.format_exc()}
+        pipe.send_bytes(json.dumps(fault).encode())
         return
-    pipe.send_bytes(b"{}")
     pool = ProcessPool(job.workers, initializer=_in_worker, initargs=(pipe,), context=get_context("fork"))
     try:
         while True:
             for number, answer in _answers(pool, job, pickle.loads(pipe.recv_bytes())):
-                pipe.send_bytes(json.dumps({"number": number, **answer}).encode())
+                pipe.send_bytes(json.dumps({"number": number, **vars(answer)}).encode())
     except (EOFError, OSError):  # the parent is gone, or has given up
         os.killpg(0, signal.SIGKILL)

@@ -5,7 +5,6 @@ import os
 import re
 import subprocess
 import sys
-import threading
 import time
 from pathlib import Path
 
@@ -13,7 +12,7 @@ import pytest
 
 from swift_grpo_ext.errors import DatasetRowError, RewardError, SettingsError
 from swift_grpo_ext.rewards.catalogue import NAMES, get_reward
-from swift_grpo_ext.rewards.offline import command, printed, progress
+from swift_grpo_ext.rewards.offline import command, printed
 from tests.rewards.offline.rows import BOX, HALF, ROWS_OF_THREE, lines
 from tests.rewards.rows import ROWS
 
@@ -168,27 +167,6 @@ def test_a_reward_of_the_user_that_raises_is_one_line(run, tmp_path):
     data = lines(tmp_path / "data.jsonl", [{"completion": "a"}, {"completion": ""}])
     with pytest.raises(RewardError, match=r"'raising_of_mine' raised ZeroDivisionError.*row 2"):
         run(data, "raising_of_mine", plugins=[str(plugin)])
-
-
-def test_a_slow_reward_of_the_user_is_not_silent(run, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(progress, "SECONDS", 0.1)
-    plugin = tmp_path / "slow.py"
-    plugin.write_text(
-        "import time\n"
-        "from swift.rewards import ORM, orms\n"
-        "class Slow(ORM):\n"
-        "    def __call__(self, completions, **kwargs):\n"
-        "        time.sleep(0.5)\n"
-        "        return [1.0 for _ in completions]\n"
-        "orms['slow_of_mine'] = Slow\n"
-    )
-    assert run(lines(tmp_path / "data.jsonl", [{"completion": "a"}] * 2), "slow_of_mine", plugins=[plugin])
-    signs = re.findall(
-        r"^swift-grpo-ext: slow_of_mine scores 2 completions, \d+ s so far$", capsys.readouterr().err, re.M
-    )
-    assert len(signs) >= 2
-    threads = {thread.name for thread in threading.enumerate()}
-    assert not {name for name in threads if "speak" in name}
 
 
 def test_a_fault_of_the_table_is_told_with_the_option_and_the_file(data, run, tmp_path):

@@ -5,7 +5,7 @@ from PIL import Image
 
 from swift_grpo_ext.errors import DatasetRowError, RewardError, SettingsError
 from swift_grpo_ext.rewards.offline import command
-from swift_grpo_ext.rewards.offline.files import read_rows, samples_of
+from swift_grpo_ext.rewards.offline.files import completions_of, read_rows
 from swift_grpo_ext.rewards.runtime.ledger import Failure, record_failure
 from tests.rewards.offline.rows import BOX, HALF, ROWS_OF_THREE, lines
 
@@ -18,9 +18,7 @@ def test_an_infer_result_of_other_rows_is_refused(data, run, tmp_path):
     right = lines(tmp_path / "right.jsonl", [result(row, HALF) for row in range(3)])
     assert [record["score"] for record in run(data, "ext_iou", completions=right)[1]] == [0.5, 0.5, None]
     swapped = lines(tmp_path / "swapped.jsonl", [result(row, HALF) for row in (1, 0, 2)])
-    with pytest.raises(
-        DatasetRowError, match=r"'<image>Where is the dog\?' for a row that asks .*swapped.jsonl:1"
-    ):
+    with pytest.raises(DatasetRowError, match=r"'Where is the dog\?' for a row that asks .*swapped.jsonl:1"):
         run(data, "ext_iou", completions=swapped)
 
 
@@ -75,8 +73,10 @@ def test_a_file_that_a_run_cannot_load_is_an_error(tmp_path):
 
 def test_a_file_of_failed_completions_runs_again(run, tmp_path):
     path = tmp_path / "reward_failures.rank0.jsonl"
-    failure = Failure("ext_count", "timeout", "no answer within 10 s", "completion 0 of the batch")
-    record_failure(path, failure, "<answer>3</answer>", {"solution": 3, "images": [b"bytes"]})
+    failure = Failure(
+        "ext_count", "timeout", "no answer within 10 s", "completion 0 of the batch", replay=str(path)
+    )
+    record_failure(failure, "<answer>3</answer>", {"solution": 3, "images": [b"bytes"]})
     _, (record,) = run(path)
     assert (record["reward"], record["score"]) == ("ext_count", 1.0)
 
@@ -129,7 +129,7 @@ def test_completions_may_be_messages(data, tmp_path):
     answers = lines(
         tmp_path / "answers.jsonl", [{"completion": [{"role": "assistant", "content": HALF}]}] * 3
     )
-    assert [sample.completion for sample in samples_of(ROWS_OF_THREE, answers)] == [HALF] * 3
+    assert completions_of(ROWS_OF_THREE, answers) == [HALF] * 3
 
 
 def test_a_file_that_is_not_utf8_is_refused_with_its_line(tmp_path):

@@ -8,7 +8,7 @@ import pytest
 from swift_grpo_ext.errors import SettingsError
 from swift_grpo_ext.rewards.catalogue import get_reward
 from swift_grpo_ext.rewards.runtime import ledger as ledger_module
-from swift_grpo_ext.rewards.runtime.ledger import ledger
+from swift_grpo_ext.rewards.runtime.ledger import drain
 from swift_grpo_ext.rewards.runtime.of_catalogue import OfCatalogue
 from swift_grpo_ext.rewards.runtime.rules import RewardTable
 from tests.rewards.jobs import a_reward, broken, outside
@@ -32,13 +32,13 @@ def score(pools):
     def run(name, completions, table=None, arguments=None, **columns):
         rules = RewardTable.model_validate(table or {})
         reward = get_reward(name) if isinstance(name, str) else name
-        ledger(reward.name).drain()
+        drain(reward.name)
         scored = OfCatalogue(reward, arguments, rules)
         if scored.limit:
             scored.limit = 4.0
             key = (reward.name, str(scored.parameters))
             scored.pool = pools.setdefault(key, scored.pool)
-        return scored(completions, **columns), ledger(reward.name).drain()
+        return scored(completions, **columns), drain(reward.name)
 
     return run
 
