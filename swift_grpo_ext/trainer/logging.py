@@ -1,12 +1,11 @@
 """What goes into the log: means over tokens that one NaN does not poison, and pictures of completions."""
 
-import base64
 import hashlib
 import io
 import math
-import os
 from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +15,9 @@ from jaxtyping import Bool, Float
 from PIL import Image
 from torch import Tensor
 
+from swift_grpo_ext.errors import DatasetRowError
 from swift_grpo_ext.group.logps import WeightedMean, per_token_kl, with_mean_for_nonfinite
-from swift_grpo_ext.models.images import ImageSource, find_file
+from swift_grpo_ext.models.images import ImageSource, find_file, read_source
 from swift_grpo_ext.ms_swift.shared import GRPOBatch, get_logger
 from swift_grpo_ext.once import Once
 from swift_grpo_ext.rewards.contract import last_question
@@ -52,23 +52,20 @@ class PictureFolder:
         None for what is no picture, does not fit any more or cannot be written.
         """
         path = image.get("path") if isinstance(image, dict) else image
-        content = image.get("bytes") if isinstance(image, dict) else None
-        given = path if content is None else content
-        is_name = isinstance(path, str) and len(path) < 4096 and not path.startswith("data:")
-        # Base64 of a small picture is as short, and has no dot.
-        is_name = is_name and ("." in str(path) or os.path.isfile(str(path)))
-        if is_name and (given is path or os.path.isfile(str(path))):
-            return _absolute(str(path))
+        content = (image.get("bytes") or path) if isinstance(image, dict) else image
+        if isinstance(path, str):
+            with suppress(OSError):
+                return find_file(path)
+            # Base64 of a small picture is as short as a name, and has no dot.
+            if content is path and "." in path and not path.startswith("data:"):
+                return path
         for picture, place in self._newest:  # the completions of a group share their pictures
-            if picture is given:
+            if picture is content:
                 return place
-        try:
-            content = _content(given)
-        except (OSError, ValueError):  # binascii's among them, and PIL's for a mode that PNG does not know
-            content = None
-        place = None if content is None else self._keep(content)
-        self._newest.append((given, place))
-        return place
+        with suppress(DatasetRowError, OSError):  # PIL's for a mode that PNG does not know
+            self._newest.append((content, self._keep(_content(content))))
+            return self._newest[-1][1]
+        return None
 
     def _keep(self, content: bytes) -> str | None:
         name = hashlib.sha256(content).hexdigest()[:24]
@@ -94,23 +91,13 @@ class PictureFolder:
         self._warn(f"swift-grpo-ext: {what}: {why}", about=what)
 
 
-def _absolute(path: str) -> str:
-    """A path that may be relative, or under ``ROOT_IMAGE_DIR``: the report is read from elsewhere."""
-    try:
-        return find_file(path)
-    except OSError:  # an address, or a name that nothing is known of
-        return path
-
-
-def _content(image: ImageSource) -> bytes | None:
-    """The bytes of a picture file, of base64, or of an image of PIL; None for what is none."""
-    if isinstance(image, str):
-        return base64.b64decode(image.partition(",")[2] if image.startswith("data:") else image)
-    if isinstance(image, Image.Image):
-        buffer = io.BytesIO()
-        image.save(buffer, format="PNG")
-        return buffer.getvalue()
-    return image if isinstance(image, bytes) else None
+def _content(image: ImageSource) -> bytes:
+    """The bytes of a picture file, of base64, or of an image of PIL."""
+    if not isinstance(image, Image.Image):
+        return read_source(image, lambda address: io.BytesIO())
+    buffer = io.BytesIO()
+    image.save(buffer, format="PNG")
+    return buffer.getvalue()
 
 
 logger = get_logger()
