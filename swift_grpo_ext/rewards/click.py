@@ -52,8 +52,6 @@ def _gold_action(columns: Columns, places: Places) -> Action:
         action = None
     if action is None:
         raise Unscorable(f"gold {gold!r:.80} is no action")
-    if action.unknown:
-        raise Unscorable(f"gold {gold!r:.80} has {', '.join(map(repr, action.unknown))}, which is not known")
     target, end = (_placed(place, columns, places) for place in (action.target, action.end))
     action = replace(action, target=target, end=end)
     if action.kind in _MOVES and not (action.text or action.towards):
@@ -84,8 +82,6 @@ def _gold_action_text(columns: Columns, *, places: Places = PLACES, **_: object)
             written[key] = written_point(pointed_at(place), places)
     if gold.text:
         written["text"] = gold.text
-    if gold.seconds is not None:
-        written["time"] = gold.seconds
     return json.dumps(written, ensure_ascii=False)
 
 
@@ -108,8 +104,8 @@ def click(
     counts fully strictly inside the gold's box; if the gold is a point it counts ``1 - distance / radius``,
     the distance being relative to the image's diagonal. A drag has two places. Typed text counts with its
     token F1; keys, the app, the direction of a scroll (by its word, by the sign of its amount, or by the two
-    ends of a swipe, which moves the page the other way) and the status at the end must be the gold's. Seconds
-    of waiting count by the smaller over the greater, where both are given. What the gold has is multiplied.
+    ends of a swipe, which moves the page the other way) and the status at the end must be the gold's.
+    What the gold has is multiplied.
 
     Args:
         radius: Distance, as a fraction of the image's diagonal, from which on a point counts nothing.
@@ -121,7 +117,7 @@ def click(
         ``app_name``; a call such as ``click(x=10, y=20)``; a tool call with ``arguments``; a bare point or
         box stands for a click. UI-R1 and GUI-R1: ``gt_action`` with ``gt_bbox`` and ``gt_input_text``.
     Raises:
-        Unscorable: No gold action, one with a key that is not known, one whose place no answer could meet (a
+        Unscorable: No gold action, one whose place no answer could meet (a
             box without area, NaN), or a gold point without ``image_sizes``, which the diagonal needs.
     Rises with: Nearness to the gold point, token F1 of the text.
     Gaming:
@@ -155,9 +151,7 @@ def _score(
         return start if right and gold.text else float(right)
     if action.kind != gold.kind:
         return 0.0
-    waits = [one.seconds or 0.0 for one in (gold, action) if one.seconds is not None]
-    waited = min(waits) / max(waits) if len(waits) == 2 and max(waits) > 0 else 1.0
-    return start * end * _same_text(action, gold) * waited
+    return start * end * _same_text(action, gold)
 
 
 def _same_direction(action: Action, gold: Action) -> bool:

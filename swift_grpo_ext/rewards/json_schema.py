@@ -15,7 +15,7 @@ from swift_grpo_ext.rewards.contract import (
     restored,
     reward,
 )
-from swift_grpo_ext.rewards.gold.columns import as_text, short_enough
+from swift_grpo_ext.rewards.gold.columns import short_enough
 from swift_grpo_ext.rewards.gold.geometry import best_assignment
 from swift_grpo_ext.rewards.json_text import Json, decoded, strict
 from swift_grpo_ext.rewards.place import answer_of, unfenced, unwrapped
@@ -89,6 +89,8 @@ def check_schema(schema: Json) -> None:
     """
     from jsonschema.exceptions import SchemaError
 
+    if isinstance(schema, dict) and not all(isinstance(key, str) for key in schema):
+        raise Unscorable("schema is no JSON object")
     try:
         _validator(schema).check_schema(schema)
     except (SchemaError, RecursionError, TypeError, AttributeError) as error:
@@ -116,10 +118,10 @@ def _gold_json(columns: Columns) -> Json:
         Unscorable: The gold is not JSON.
     """
     gold = gold_value(columns, GOLD)
-    decoded_gold = decoded(short_enough(unfenced(as_text(gold))), strict)
-    if not decoded_gold:
-        raise Unscorable(f"gold {gold!r:.80} is not JSON")
-    return decoded_gold[0]
+    try:
+        return strict(short_enough(unfenced(gold) if isinstance(gold, str) else json.dumps(gold)))
+    except (ValueError, TypeError, RecursionError):
+        raise Unscorable(f"gold {gold!r:.80} is not JSON") from None
 
 
 def _schema(columns: Columns) -> Json:

@@ -8,8 +8,8 @@ True
 >>> [read(text).text for text in ("scroll(direction='down')", "type(content='hello')", "hotkey('ctrl', 'c')")]
 ['down', 'hello', 'ctrl c']
 
-The names of actions and arguments are those of ``actions.json``. Two different actions are none, and so is
-one beside other words. Nothing is ever run.
+The names of actions and arguments are those of ``actions.json``; other arguments count nothing. Two different
+actions are none, and so is one beside other words. Nothing is ever run.
 """
 
 import json
@@ -22,7 +22,7 @@ from typing import Any
 from swift_grpo_ext.rewards.contract import Unread
 from swift_grpo_ext.rewards.json_text import Json, decoded, first_value, literal, strict
 from swift_grpo_ext.rewards.values import regions, tool_call
-from swift_grpo_ext.rewards.values.call import MAX_CALL, call_in
+from swift_grpo_ext.rewards.values.call import MAX_CALL, Call, call_in
 from swift_grpo_ext.rewards.values.region import OrderOf, Region, as_corners, pointed_at
 
 GRAMMAR = "action (JSON with action and coordinate, or a call such as click(x=1, y=2))"
@@ -33,19 +33,15 @@ def _by_word(listed: Mapping[str, list[str]]) -> dict[str, str]:
     return {word: meaning for meaning, words in listed.items() for word in words}
 
 
-# Word to the kind of action and the text that it says by itself: "scroll_up" to scroll, up.
-KINDS = {
-    word: (meaning.partition(" ")[0], meaning.partition(" ")[2])
-    for word, meaning in _by_word(_TABLE["kinds"]).items()
-}
+KINDS = _by_word(_TABLE["kinds"])  # word to the kind of action, and the text that it says by itself
 OPPOSITE: dict[str, str] = _TABLE["opposite"]
 _ARGUMENTS = {name.replace("_", ""): role for name, role in _by_word(_TABLE["arguments"]).items()}
 _KEYS = _by_word(_TABLE["keys"])
 _STATUSES = _by_word(_TABLE["statuses"])
 _DIRECTIONS = _by_word(_TABLE["directions"])
-_BUTTONS = _by_word(_TABLE["buttons"])
+_MAX_DEPTH = 3  # of a call inside of a call
+# The direction of an amount from 0 up, and of one below it.
 _AMOUNTS = {"amount_up": ("up", "down"), "amount_down": ("down", "up"), "amount_right": ("right", "left")}
-LONG_PRESS = 500  # milliseconds
 
 _SEPARATOR = re.compile(r"[\s+,_-]+")
 _WORDED = re.compile(
@@ -61,8 +57,6 @@ class Action:
     target: Region | None = None  # where it is or starts: a point, or for a gold a box
     text: str = ""  # what is typed, the direction, the keys, the app, the status
     end: Region | None = None  # where a drag or swipe ends
-    seconds: float | None = None  # how long it waits
-    unknown: tuple[str, ...] = ()  # names of arguments that are not known
 
     @property
     def towards(self) -> str:
@@ -88,10 +82,9 @@ def read(text: str, order_of: OrderOf = as_corners) -> Action:
     """
     found = [action for value in _values(text) if (action := action_of(value, order_of))]
     if not found:
-        try:
-            (place,) = regions.read(text, "both", order_of)
-        except (Unread, ValueError):
-            raise Unread(text, GRAMMAR) from None
+        place = _one(text, order_of)
+        if place is None:
+            raise Unread(text, GRAMMAR)
         return Action("click", replace(place, label=""))
     if any(action != found[0] for action in found):
         raise Unread(f"{len(found)} different actions: {text[:80]!r}")
@@ -99,7 +92,7 @@ def read(text: str, order_of: OrderOf = as_corners) -> Action:
 
 
 def _values(text: str) -> list[Mapping[str, Json]]:
-    """What a text gives as mappings: its tool calls, its JSON, its call."""
+    """What a text gives as mappings: its tool calls, its JSON, its call, or a word with a place behind it."""
     if text[:1] in ("{", "["):
         value = next(iter(decoded(text, first_value, literal)), None)
         items = value if isinstance(value, list) else [value]
@@ -107,17 +100,25 @@ def _values(text: str) -> list[Mapping[str, Json]]:
     if called := tool_call.read_all(text):
         return [call._asdict() for call in called]
     if (call := call_in(text)) is not None:
-        return [
-            {"action": call.name}
-            | call.named
-            | _positional(KINDS.get(word_of(call.name), ("", ""))[0], call.bare)
-        ]
+        return [{"action": call.name, **_positional(call), **call.named}]
     worded = _WORDED.fullmatch(text[:MAX_CALL])
-    if worded is None or word_of(worded[1]) not in KINDS:
+    if worded is None or word_of(worded[1]) not in KINDS or (worded[3] and not _one(worded[3], as_corners)):
         return []
-    if worded[3] and _one(worded[3], as_corners) is None:
-        return []
-    return [{"action": worded[1], "coordinate" if worded[3] else "text": worded[3] or worded[2] or ""}]
+    return [{"action": worded[1], "coordinate" if worded[3] else "text": worded[3] or worded[2]}]
+
+
+def _positional(call: Call) -> dict[str, Json]:
+    """Arguments without names: places, numbers as x and y of one or two places, texts."""
+    numbers = [value for value in call.bare if isinstance(value, (int, float))]
+    places: list[Json] = [value for value in call.bare if isinstance(value, list)]
+    if len(numbers) == 4 and KINDS.get(word_of(call.name)) in ("drag", "swipe"):
+        places = [numbers[:2], numbers[2:]]
+    elif len(numbers) > 1:
+        places = [numbers]
+    given = dict(zip(("coordinate", "coordinate2"), places, strict=False))
+    if len(numbers) == 1:
+        given["pixels"] = numbers[0]
+    return given | {"text": " ".join(value for value in call.bare if isinstance(value, str))}
 
 
 def word_of(name: str) -> str:
@@ -140,102 +141,72 @@ def status_of(text: str) -> str:
 
 def _direction_of(text: str) -> str:
     """The direction that a text names alone, "" if none or several."""
-    named = {
-        _DIRECTIONS[word] for word in re.findall(r"[a-z]+|[上下左右]", text.casefold()) if word in _DIRECTIONS
-    }
+    words = re.findall(r"[a-z]+|[上下左右]", text.casefold())
+    named = {_DIRECTIONS[word] for word in words if word in _DIRECTIONS}
     return named.pop() if len(named) == 1 else ""
 
 
-def _positional(kind: str, bare: list[Json]) -> dict[str, Json]:
-    """Arguments without names: places, numbers as x and y, texts."""
-    numbers = [value for value in bare if isinstance(value, (int, float))]
-    texts = [value for value in bare if isinstance(value, str)]
-    places = [value for value in bare if isinstance(value, list)]
-    arguments: dict[str, Json] = dict(zip(("coordinate", "coordinate2"), places, strict=False))
-    if len(numbers) == 1 and kind in ("scroll", "hscroll", "wait"):
-        arguments["seconds" if kind == "wait" else "pixels"] = numbers[0]
-    elif len(numbers) == 4 and kind in ("drag", "swipe"):
-        arguments |= {"start": numbers[:2], "end": numbers[2:]}
-    elif len(numbers) in (2, 4):
-        arguments["coordinate" if len(numbers) == 2 else "bbox"] = numbers
-    if texts:
-        arguments |= {"keys": " ".join(texts)} if kind == "key" else {"text": texts[0]}
-    return arguments
-
-
-def action_of(value: Mapping[str, Json], order_of: OrderOf = as_corners) -> Action | None:
-    """The action that a mapping holds: a flat one, a tool call, or ``{"TYPE": "text"}``."""
+def action_of(value: Mapping[str, Any], order_of: OrderOf = as_corners) -> Action | None:
+    """The action that a mapping holds, flat or as the arguments of a tool; a place alone is a click."""
     given = _by_role(value)
-    inner = given.get("arguments")
-    inner = next(iter(decoded(inner, strict)), inner) if isinstance(inner, str) else inner
-    inner = inner[0] if isinstance(inner, list) and len(inner) == 1 else inner
-    if isinstance(inner, Mapping):  # a tool call: the action is inside, else the tool's name
-        given = {"action": given["action"]} | _by_role(inner) if "action" in given else _by_role(inner)
-    elif isinstance(nested := given.get("action"), Mapping):
-        given = _by_role(nested)
-    if word_of(str(given.get("action", ""))) not in KINDS:
-        given = _named_by_key(value) or given
-    name = given.get("action")
-    start, end = _ends(given, order_of)
-    if not isinstance(name, str) or (word_of(name) not in KINDS and "arguments" in _by_role(value)):
+    start, end = (_one(given.get(role), order_of) for role in ("place", "end"))
+    word = word_of(str(given.get("action", "")))
+    if word not in KINDS and ("action" not in given or "arguments" in given):
         # A point alone, also as what a tool such as computer_use is told.
-        return Action("click", start, unknown=given.get("unknown", ())) if start else None
-    kind, own_text = KINDS.get(word_of(name), (word_of(name), ""))
-    return _completed(kind, own_text, given, start, end)
+        return Action("click", start) if start else None
+    kind, _, text = KINDS.get(word, word).partition(" ")
+    if kind == "click":
+        button = _TABLE["buttons"].get(str(given.get("button", "")).casefold(), kind)
+        kind = "drag" if end else _TABLE["times"].get(str(given.get("times", given.get("amount_up"))), button)
+    if kind not in ("scroll", "swipe"):
+        return Action(kind, start, text or _text(given, _TABLE["text_of"].get(kind, "text").split()), end)
+    text = text or _direction(given)
+    return Action(kind, start, text, None if text else end)
 
 
-def _by_role(value: Mapping[str, Any]) -> dict[str, Any]:
-    """The values that a mapping gives, by what they hold; of several for one, the first."""
+def _by_role(value: Mapping[str, Any], depth: int = 0) -> dict[str, Any]:
+    """The values that a mapping gives, those of its arguments too, by what they hold; the first of each."""
     given: dict[str, Any] = {}
-    unknown = []
     for key, inner in value.items():
-        if inner in (None, "", [], (), {}):
-            continue
         role = _ARGUMENTS.get("".join(filter(str.isalnum, str(key)[:64].casefold())), "")
-        if not role:
-            unknown.append(str(key)[:40])
-        elif role == "action" and word_of(str(given.get(role, ""))) not in KINDS:
-            given[role] = inner  # {"type": "function", "name": "click"}: the one that is an action
-        else:
-            given.setdefault(role, inner)
-    if "start" in given:
-        given = {"end": given.get("place"), **given, "place": given["start"]}
-    if isinstance(path := given.get("path"), list):
-        given |= {"place": path[0], "end": path[-1]}
-    return given | ({"unknown": tuple(unknown)} if unknown else {})
+        if (
+            inner in (None, "", [], (), {})
+            or not role
+            or (role == "action" and isinstance(inner, (int, float)))
+        ):
+            continue  # AITW's codes of actions are none
+        if role == "arguments":
+            given.setdefault(role, True)
+            inner = next(iter(decoded(inner, strict)), None) if isinstance(inner, str) else inner
+            inner = inner[0] if isinstance(inner, list) and len(inner) == 1 else inner
+        found = {role: inner}
+        if role in ("action", "arguments"):
+            found = _by_role(inner, depth + 1) if isinstance(inner, Mapping) and depth < _MAX_DEPTH else found
+        for name, each in found.items():
+            # {"type": "function", "name": "click"}: the one that is an action
+            if name not in given or (name == "action" and word_of(str(given[name])) not in KINDS):
+                given[name] = each
+    return given if depth else _with_ends(given)
 
 
-def _named_by_key(value: Mapping[str, Json]) -> dict[str, Json]:
-    """``{"TYPE": "text"}``, ``{"POINT": [1, 2], "to": "down"}``: the key is the action."""
-    for key, inner in value.items():
-        if not str(key).isupper() or (word := word_of(str(key))) not in KINDS:
-            continue
-        given = _by_role({name: part for name, part in value.items() if name != key})
-        role = "place" if isinstance(inner, (list, tuple)) else "text"
-        pressed = given.get("seconds")  # AgentCPM-GUI: milliseconds that a point is pressed for
-        if role == "place" and "to" in given:
-            word = "swipe"
-        elif role == "place" and isinstance(pressed, (int, float)) and pressed >= LONG_PRESS:
-            word = "long_press"
-        return given | {"action": word, role: inner}
-    return {}
-
-
-def _ends(given: Mapping[str, Any], order_of: OrderOf) -> tuple[Region | None, Region | None]:
-    """Where the action is or starts, and where it ends; None if nowhere, or at several places."""
-    start = given.get("place") or _pair(given, "x", "y")
-    ends = (given.get("end"), given.get("to"), _pair(given, "x2", "y2"))
-    return _one(start, order_of), next(filter(None, (_one(end, order_of) for end in ends)), None)
-
-
-def _pair(given: Mapping[str, Any], x: str, y: str) -> list[Any]:
-    return [given[x], given[y]] if x in given and y in given else []
+def _with_ends(given: dict[str, Any]) -> dict[str, Any]:
+    """The values with where the action is or starts as ``place``, and where it ends as ``end``."""
+    path = given.get("path")
+    places = path if isinstance(path, list) else [given[role] for role in ("start", "place") if role in given]
+    for role, x, y in (("place", "x", "y"), ("end", "x2", "y2")):
+        if x in given and y in given:
+            given.setdefault(role, [given[x], given[y]])
+    if places:
+        given["place"] = places[0]
+    if len(places) > 1:
+        given.setdefault("end", places[-1])
+    if "to" in given:
+        given.setdefault("end", given["to"])
+    return given
 
 
 def _one(value: Json, order_of: OrderOf) -> Region | None:
     """The only place of a text, a list or a mapping."""
-    if not value:
-        return None
     try:
         if isinstance(value, str):
             found = regions.read(value.strip(), "both", order_of)
@@ -248,39 +219,15 @@ def _one(value: Json, order_of: OrderOf) -> Region | None:
     return found[0] if len(found) == 1 else None
 
 
-def _completed(
-    kind: str, own_text: str, given: Mapping[str, Any], place: Region | None, end: Region | None
-) -> Action:
-    if kind == "click":
-        times = str(given.get("times", given.get("amount_up")))
-        button = str(given.get("button", "")).casefold()
-        kind = "drag" if end else _TABLE["times"].get(times) or _BUTTONS.get(button, kind)
-    if kind in ("scroll", "hscroll", "swipe"):
-        text = own_text or _direction(kind, given)
-        kind = "scroll" if kind == "hscroll" else kind
-        end = None if text else end
-    else:
-        text = own_text or _text(given, _TABLE["text_of"].get(kind, "text").split())
-        kind = "click" if kind == "key" and place and not text else kind  # press(10, 20)
-    seconds = given.get("seconds") if kind == "wait" else None
-    waited = float(seconds) if isinstance(seconds, (int, float)) and 0 <= seconds < 1e6 else None
-    return Action(kind, place, text, end, waited, given.get("unknown", ()))
-
-
 def _text(given: Mapping[str, Any], roles: list[str]) -> str:
     value = next((given[role] for role in roles if role in given), "")
     text = " ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
     return "" if text.strip().casefold() in _TABLE["empty_texts"] else text
 
 
-def _direction(kind: str, given: Mapping[str, Any]) -> str:
+def _direction(given: Mapping[str, Any]) -> str:
     """The direction of a scroll, by its word or by the sign of its amount."""
-    texts = (given.get(role) for role in ("direction", "to", "text"))
-    if named := next(filter(None, (_direction_of(text) for text in texts if isinstance(text, str))), ""):
-        return named
-    amounts = _AMOUNTS | ({"amount_up": ("right", "left")} if kind == "hscroll" else {})
-    for role, words in amounts.items():
-        amount = given.get(role)
-        if isinstance(amount, (int, float)) and amount:
-            return words[amount < 0]
-    return ""
+    named = [_direction_of(str(given[role])) for role in ("direction", "to", "text") if role in given]
+    amounts = [(given[role], words) for role, words in _AMOUNTS.items() if role in given]
+    signed = [words[amount < 0] for amount, words in amounts if isinstance(amount, (int, float)) and amount]
+    return next(filter(None, [*named, *signed]), "")

@@ -205,7 +205,10 @@ def _described(
     points = [region for region in regions if not region.box]
     if len(boxes) == len(points):  # a box and a point of the same object
         regions = [replace(box, point=point.point) for box, point in zip(boxes, points, strict=True)]
-    return _named_by(regions, given.get("label"), given.get("image"))
+    names, place = given.get("label"), given.get("place")
+    if isinstance(names, int) and isinstance(place, list) and not _numbers(place, "any"):
+        names = None  # no list of names beside a list of boxes
+    return _named_by(regions, names, given.get("image"))
 
 
 def _named_by(regions: list[Region], names: Json, images: Json) -> list[Region]:
