@@ -5,6 +5,7 @@ from swift.callbacks import TrainerCallback as TrainerCallback
 from swift.callbacks import callbacks_map as callbacks_map
 from swift.infer_engine import InferEngine as InferEngine
 from swift.infer_engine import RequestConfig as RequestConfig
+from swift.infer_engine import TransformersEngine as TransformersEngine
 from swift.infer_engine.protocol import ChatCompletionResponseChoice as ChatCompletionResponseChoice
 from swift.infer_engine.protocol import RolloutInferRequest as RolloutInferRequest
 from swift.infer_engine.protocol import RolloutOutput as RolloutOutput

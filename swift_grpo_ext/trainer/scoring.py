@@ -9,7 +9,7 @@ from accelerate.utils import gather_object
 from torch import nn
 
 from swift_grpo_ext.compat.refusals import RefusableRun, refuse
-from swift_grpo_ext.ms_swift.shared import get_logger
+from swift_grpo_ext.ms_swift.shared import TransformersEngine, get_logger
 from swift_grpo_ext.rewards.forms import form_not_asked, system_text
 from swift_grpo_ext.rewards.registration import require_known
 from swift_grpo_ext.rewards.runtime.budget import Budget, added, metrics
@@ -18,6 +18,7 @@ from swift_grpo_ext.rewards.runtime.of_catalogue import OfCatalogue
 from swift_grpo_ext.rewards.runtime.rules import RewardTable, load_table
 from swift_grpo_ext.rewards.runtime.scored import AwaitedScored, Limited, Scored, ScoredPlugin, waits
 from swift_grpo_ext.settings import current_settings
+from swift_grpo_ext.swap import swapped
 from swift_grpo_ext.trainer.baselines import Baselines
 from swift_grpo_ext.trainer.host import Host
 from swift_grpo_ext.trainer.samples import Rewards, VisionSample
@@ -25,6 +26,7 @@ from swift_grpo_ext.trainer.samples import Rewards, VisionSample
 logger = get_logger()
 RewardFunction: TypeAlias = str | nn.Module | Callable[..., Any]  # a name, a model, or the function
 RewardFunctions: TypeAlias = RewardFunction | list[RewardFunction]
+_FOR_A_JUDGE = ("messages", "images", "videos", "audios")
 UNREAD = 0.1  # share of a batch that is not in a reward's form, above which the run says so
 
 
@@ -61,7 +63,7 @@ class Scoring:
             zip(host.reward_funcs, given, strict=False)
         ):
             if isinstance(function, nn.Module):
-                scored: Scored = ScoredPlugin(plugins[number], metric)
+                scored: Scored = ScoredPlugin(over_plain_rows(plugins[number]), metric)
                 plugins[number] = scored
             else:
                 scored = host.reward_funcs[number] = self._guarded(function, metric, registered)
@@ -169,6 +171,27 @@ class Scoring:
         logged = self._host._metrics["train" if self._host.model.training else "eval"]
         for name, value in figures.items():
             logged[name].append(value)
+
+
+def over_plain_rows(plugin: Callable[..., Any]) -> Callable[..., Any]:
+    """A reward model's plugin whose own engine, if it has one, gets of each row messages and media alone.
+
+    Of the other columns transformers' engine makes inputs of the judge's forward, which takes none of them.
+    """
+    engine = getattr(plugin, "engine", None)
+    if not isinstance(engine, TransformersEngine):
+        return plugin
+    infer = engine.infer
+
+    def of_plain(rows: Sequence[Mapping[str, Any]], *args: Any, **kwargs: Any) -> Any:
+        plain = [{name: row[name] for name in _FOR_A_JUDGE if name in row} for row in rows]
+        return infer(plain, *args, **kwargs)
+
+    def judge(*args: Any, **kwargs: Any) -> Any:
+        with swapped(engine, "infer", of_plain):
+            return plugin(*args, **kwargs)
+
+    return judge
 
 
 def names_of(reward_funcs: RewardFunctions) -> list[str]:
