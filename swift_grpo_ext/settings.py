@@ -57,6 +57,11 @@ class Settings(BaseSettings):
         description="GRPO: a row whose image or tags are broken is replaced by another and counted, or "
         "ends the run where it is read.",
     )
+    turn_images: bool = Field(
+        default=False,
+        description="1: pictures are turned as their EXIF orientation says, for engine, trainer and rewards "
+        "alike. 0: all see the pixels as they are stored.",
+    )
     on_dead: Literal["warn", "stop"] = Field(
         default="warn",
         description="What to do with a run that cannot learn. warn: report why. stop: report why, and end "
@@ -123,7 +128,8 @@ class Settings(BaseSettings):
     @classmethod
     def _as_word(cls, value: object) -> object:
         words = {"1": "on", "true": "on", "yes": "on", "0": "off", "false": "off", "no": "off", "": "off"}
-        return words.get(value.strip().lower(), value.strip().lower()) if isinstance(value, str) else value
+        word = str(value).strip().lower()
+        return words.get(word, word)
 
     @field_validator("disable", mode="before")
     @classmethod

@@ -45,24 +45,11 @@ def instead_of(
     held = set(gather_object([key_of_row(row) for row in rows if isinstance(row, Mapping)]))
     chosen: list[Any] = [None]
     if main:
-        spares = _fresh_first(other_rows(dataset, rows, bad), held)
-        good = (row for key, row in spares if key not in bad and usable(row))
+        spares = {key_of_row(row): row for row in other_rows(dataset, rows, bad)}
+        fresh_first = sorted(spares.items(), key=lambda spare: spare[0] in held)
+        good = (row for key, row in fresh_first if key not in bad and usable(row))
         chosen = [dict(zip(bad, good, strict=False))]
     return dict(broadcast_object_list(chosen)[0])
-
-
-def _fresh_first(rows: Iterable[Any], held: Collection[str]) -> Iterator[tuple[str, Any]]:
-    """Rows with their keys, each once, those that are held already at the end."""
-    fresh: set[str] = set()
-    later: dict[str, Any] = {}
-    for row in rows:
-        key = key_of_row(row)
-        if key in held:
-            later.setdefault(key, row)
-        elif key not in fresh:
-            fresh.add(key)
-            yield key, row
-    yield from later.items()
 
 
 def other_rows(dataset: Any, batch: Sequence[object], bad: Collection[str]) -> Iterator[Any]:

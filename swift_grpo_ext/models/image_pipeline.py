@@ -8,11 +8,12 @@ import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
+from io import BytesIO
 from typing import Any, TypeVar
 from weakref import WeakValueDictionary
 
 import torch
-from PIL import Image
+from PIL import ExifTags, Image, ImageOps
 from swift.template.vision_utils import load_file
 from swift.utils import get_logger
 
@@ -178,6 +179,24 @@ class ImagePipeline:
     def prepare_all(self, sources: Iterable[images.ImageSource], options: Options) -> list[PreparedImage]:
         """The images of a row as the model takes them."""
         return [self.prepare(self.resize(self.load(source), options)) for source in sources]
+
+
+def upright(source: images.ImageSource) -> images.ImageSource:
+    """A picture as its EXIF orientation turns it, as bytes without one; None where it has none.
+
+    Raises:
+        DatasetRowError: It cannot be read.
+    """
+    if isinstance(source, Image.Image):  # whoever opened it saw the pixels
+        return None
+    data = BytesIO(images.read_source(source, load_file))
+    with images.decoding(images.describe(source)), Image.open(data) as image:
+        if image.getexif().get(ExifTags.Base.Orientation, 1) == 1:
+            return None
+        turned = images.to_rgb(ImageOps.exif_transpose(image))
+    buffer = BytesIO()
+    turned.save(buffer, "PNG", compress_level=1)
+    return {"bytes": buffer.getvalue(), "path": None}  # with a path ms-swift would read the file again
 
 
 def _decode(source: images.ImageSource, key: str, where: str) -> Image.Image:

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import torch
 from PIL import Image
-from swift.template import StdTemplateInputs, Template, TemplateInputs
+from swift.template import StdTemplateInputs, Template
 from swift.template.vision_utils import rescale_image
 from transformers import ProcessorMixin
 
@@ -26,7 +26,6 @@ from swift_grpo_ext.settings import current_settings
 
 MediaType = Literal["image", "video", "audio"]
 STORE_MIB = 1024  # of prepared images, outside of a GRPO run
-_TAGS_ARE_TEXT = "swift_grpo_ext_tags_are_text"
 _OWN_SYSTEM = "\ufdd1"  # a Unicode noncharacter, in the place of the row's own system prompt among tools
 
 
@@ -90,18 +89,12 @@ class VisionTemplate(Template):
         grids = [image.tensors["image_grid_thw"][0].tolist() for image in prepared]
         return {"image_sizes": sizes, "image_grid_thw": grids}
 
-    def encode(self, inputs: object, *args: object, **kwargs: object) -> dict[str, Any]:
-        """Encode a row or a request; one without media ms-swift wants to log, so its tags are text."""
-        if isinstance(inputs, TemplateInputs) and not inputs.chosen.is_multimodal:
-            setattr(inputs.chosen, _TAGS_ARE_TEXT, True)
-        return super().encode(inputs, *args, **kwargs)
-
     def _preprocess_inputs(self, inputs: StdTemplateInputs) -> None:
         self._replace_image_tags(inputs)
         given = {medium: len(getattr(inputs, f"{medium}s")) for medium in text.MEDIA}
         if given["audio"]:
             raise DatasetRowError(f"{self.facts.family} takes no audio", where=text.label(inputs.messages))
-        tags_are_text = getattr(inputs, _TAGS_ARE_TEXT, False)
+        tags_are_text = not any(given.values())  # a page that is asked about, a row that is logged
         answers_hold_tags = not tags_are_text and text.check_tags(inputs.system, inputs.messages, given)
         if isinstance(inputs.system, str):  # its author may mean control tokens, but no image without pixels
             inputs.system = text.keep_as_text(inputs.system, self._placeholder_text)
@@ -150,8 +143,8 @@ class VisionTemplate(Template):
         self._placeholder_text = [str(added[i]) for i in self.facts.forbidden_token_ids if i in added]
         self._tool_text = (*text.TAGS, *self._placeholder_text)
         special = [str(token) for token in added.values() if token.special and len(str(token)) > 1]
-        plain = current_settings().special_tokens_in_text == "plain"
-        self._special_text = special if plain else self._placeholder_text
+        control = current_settings().special_tokens_in_text == "control"
+        self._special_text = self._placeholder_text if control else special
 
     def _tokenize(self, context: str, **kwargs: object) -> list[int]:
         pieces = text.split_at_marker(context)
@@ -225,5 +218,4 @@ class VisionTemplate(Template):
 
 def images_in(messages: Iterable[Mapping[str, object]]) -> list[object]:
     """Image sources that stand in the messages themselves, ``{"type": "image", "image": ...}``, in order."""
-    found = StdTemplateInputs.remove_messages_media([dict(message) for message in messages])
-    return list(found["images"])
+    return list(StdTemplateInputs.remove_messages_media([dict(message) for message in messages])["images"])

@@ -14,6 +14,7 @@ from swift_grpo_ext.errors import DatasetRowError
 MARKER = "\ufdd0"  # a Unicode noncharacter: not for the exchange of text, so no dataset has it
 MEDIA = ("image", "video", "audio")
 ANSWERS = ("assistant", "tool_call")  # roles of what the model writes
+ASKS = ("user", "tool_response", "tool")  # roles of what a completion follows
 TAGS = tuple(f"<{medium}>" for medium in MEDIA)
 Message = Mapping[str, Any]
 _OLD_FORM = re.compile(r"<img>([^<]+)</img>")
@@ -59,23 +60,34 @@ def check_tags(system: str | None, messages: Sequence[Message], given: Mapping[s
     return answers_hold_tags
 
 
+def why_no_completion(messages: Sequence[Message]) -> str:
+    """Why none can follow messages whose answer is cut off, in a clause; empty if one can."""
+    role = messages[-1]["role"] if messages else None
+    return "" if role in ASKS else f"before an answer stands the role {role!r}, and not user or tool_response"
+
+
 def label(messages: Sequence[Message]) -> str:
     """How an error names a row: the beginning of its first question."""
-    for message in messages:
-        if message["role"] == "user" and isinstance(message.get("content"), str):
-            return f"the row that asks {message['content'][:_SHOWN].replace(MARKER, '')!r}"
-    return "a row without a question"
+    asked = _texts(message for message in messages if message["role"] == "user")
+    return (
+        f"the row that asks {asked[0][:_SHOWN].replace(MARKER, '')!r}"
+        if asked
+        else "a row without a question"
+    )
 
 
 def image_paths(messages: Iterable[Message]) -> list[str]:
     """Paths in ms-swift's old ``<img>path</img>`` form."""
-    contents = (message.get("content") for message in messages)
-    return [path for content in contents if isinstance(content, str) for path in _OLD_FORM.findall(content)]
+    return [path for text in _texts(messages) for path in _OLD_FORM.findall(text)]
 
 
 def _occurrences(tag: str, messages: Iterable[Message]) -> int:
+    return sum(text.count(tag) for text in _texts(messages))
+
+
+def _texts(messages: Iterable[Message]) -> list[str]:
     contents = (message.get("content") for message in messages)
-    return sum(content.count(tag) for content in contents if isinstance(content, str))
+    return [content for content in contents if isinstance(content, str)]
 
 
 @lru_cache(maxsize=8)

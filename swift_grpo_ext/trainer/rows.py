@@ -11,10 +11,14 @@ from datasets import Dataset
 
 from swift_grpo_ext.errors import DatasetRowError, RefusedError
 from swift_grpo_ext.models import dataset_rows
+from swift_grpo_ext.models.image_pipeline import upright
+from swift_grpo_ext.models.images import source_key
 from swift_grpo_ext.models.template import VisionTemplate, images_in
+from swift_grpo_ext.models.text import why_no_completion
 from swift_grpo_ext.ms_swift.shared import MaxLengthError, get_logger, remove_response
 from swift_grpo_ext.once import Once
 from swift_grpo_ext.rewards.gold.times import invented_times
+from swift_grpo_ext.rewards.runtime.of_catalogue import OfCatalogue
 from swift_grpo_ext.settings import current_settings
 from swift_grpo_ext.trainer.host import Host
 from swift_grpo_ext.trainer.row_names import row_name, row_number
@@ -108,13 +112,38 @@ class Rows:
 
     def named(self, samples: list[VisionSample]) -> list[VisionSample]:
         """Fresh samples with the key of their prompt: those of equal keys are a group."""
+        self._turn(samples)
         for sample in samples:
-            sample.images = sample.images or []  # None where only other rows of the dataset have images
             if invented := invented_times({**sample.extra, "videos": sample.videos}):
                 self._say(f"swift-grpo-ext: {row_name(sample)}: {invented}", about="times of frames")
+            if "<image>" in str(sample.messages) and not (sample.images or sample.videos):
+                words = "has <image> in its text and neither an image nor a video: it is read as text"
+                self._say(f"swift-grpo-ext: {row_name(sample)} {words}", about="tags")
             other = {name: getattr(sample, name) for name in _OTHER_COLUMNS}
             sample.prompt_key = dataset_rows.prompt_key(sample.messages, sample.images, other)
         return samples
+
+    def _turn(self, samples: Sequence[VisionSample]) -> None:
+        """Turn pictures as their EXIF orientation says, or say how many of rows with boxes have one."""
+        turns = current_settings().turn_images
+        looks = turns or any(
+            "frame" in one.reward.parameters
+            for one in self._host.reward_funcs
+            if isinstance(one, OfCatalogue)
+        )
+        seen: dict[str, Any] = {}
+        for sample in samples:
+            sample.images = sample.images or []  # None where only other rows of the dataset have images
+            by_key = {source_key(image): image for image in sample.images} if looks else {}
+            seen |= {key: upright(image) for key, image in by_key.items() if key not in seen}
+            if turns:
+                sample.images = [seen[source_key(image)] or image for image in sample.images]
+        if turned := sum(map(bool, seen.values())):
+            seen_as = (
+                "turned" if turns else "not turned: boxes drawn upright miss -> SWIFT_GRPO_EXT_TURN_IMAGES=1"
+            )
+            words = f"{turned} of {len(seen)} pictures of a batch have an EXIF orientation and are {seen_as}"
+            self._say(f"swift-grpo-ext: {words}", about="EXIF")
 
     @contextmanager
     def named_in_errors(self, samples: Sequence[VisionSample]) -> Iterator[None]:
@@ -187,6 +216,8 @@ class Rows:
     def _problem(self, row: Mapping[str, Any]) -> RowProblem | None:
         messages = [dict(message) for message in row["messages"]]
         remove_response(messages)
+        if problem := why_no_completion(messages):
+            return RowProblem(problem)
         # Of other templates ms-swift would replace a row whatever a model's processor raises.
         refused = (DatasetRowError, *dataset_rows.HOST_REFUSES) if self._describes_template else (Exception,)
         try:

@@ -11,7 +11,7 @@ from swift.rollout.multi_turn import MultiTurnScheduler, multi_turns
 from transformers import Ovis2Config, Qwen2_5_VLConfig
 
 from swift_grpo_ext.errors import RolloutError
-from swift_grpo_ext.trainer.rollout import Rollout
+from swift_grpo_ext.trainer.rollout import Rollout, check_media
 from swift_grpo_ext.trainer.samples import VisionSample
 from tests.conftest import built_once
 from tests.trainer.runs import told
@@ -58,6 +58,14 @@ class TagsAlone(MultiTurnScheduler):
     def step(self, infer_request, response_choice, current_turn):
         infer_request.messages.append({"role": "user", "content": "<image>And this?"})
         return {"infer_request": infer_request}
+
+
+def test_a_row_of_text_that_spells_tags_is_text_until_a_scheduler_adds_one():
+    spelled = [{"role": "user", "content": "What is <image>?"}, {"role": "assistant", "content": "A tag."}]
+    added = [*spelled, {"role": "user", "content": "<image>And this?"}]
+    check_media(VisionSample(messages=spelled))
+    with pytest.raises(RolloutError, match="1 <image> tags for 0 images"):
+        check_media(VisionSample(messages=added))
 
 
 @pytest.mark.parametrize("family", ["qwen2_5_vl", "qwen2_vl"])

@@ -1,15 +1,19 @@
 """Broken rows in real runs: each kind is named and replaced, or refuses the run before it starts."""
 
 import json
+from base64 import b64decode
+from io import BytesIO
 
 import pytest
-from PIL import Image
+from PIL import ExifTags, Image
+from swift.rewards import ORM, orms
 
 import swift_grpo_ext
 from swift_grpo_ext import testing
 from swift_grpo_ext.errors import DatasetRowError
-from swift_grpo_ext.settings import Settings
+from swift_grpo_ext.settings import Settings, current_settings
 from swift_grpo_ext.trainer import rows
+from swift_grpo_ext.trainer.grpo import GRPOTrainer
 from tests.conftest import built_once
 from tests.models.contract_cases import picture
 
@@ -45,6 +49,11 @@ def row(folder, *names, tags=None, question="Which digit is this?"):
     images = [name if name.startswith("http") else str(folder / name) for name in names]
     tags = len(images) if tags is None else tags
     return {"messages": [{"role": "user", "content": "<image>" * tags + question}], "images": images}
+
+
+def ending_with(*roles):
+    call = json.dumps({"name": "crop", "arguments": {}})
+    return {"messages": [{"role": role, "content": call} for role in ("user", *roles)], "images": []}
 
 
 # What each row's error says; None: the row is fine. By family where they differ.
@@ -108,11 +117,10 @@ def rows_of_every_kind(folder, family):
     table += [
         row(folder, "good.png", tags=2),
         row(folder, "good.png", "one.png", tags=1),
-        row(folder, tags=1),
+        ending_with("tool_call"),
     ]
-    problems += [
-        (f"{tags} <image> tags for {images} images", "") for tags, images in ((2, 1), (1, 2), (1, 0))
-    ]
+    problems += [(f"{tags} <image> tags for {images} images", "") for tags, images in ((2, 1), (1, 2))]
+    problems += [("before an answer stands the role 'tool_call'", "")]
     table += [row(folder, "good.png", question=f"Is it {number}?") for number in range(7)]
     return table, problems + [None] * 7
 
@@ -179,6 +187,85 @@ def test_a_corrupt_image_under_a_template_of_ms_swift(strategy, shared_folder, f
     )
 
 
+@pytest.mark.parametrize("roles", [("tool_call",), ("assistant", "tool_call"), ("tool_response", "system")])
+def test_a_row_that_no_answer_follows_is_named_under_a_template_of_ms_swift(
+    roles, shared_folder, folder, said, tmp_path
+):
+    model = built_once(
+        shared_folder / "tiny_internvl", lambda made: testing.tiny_checkpoint("internvl", made)
+    )
+    table = [row(folder, "good.png", question=f"{number}?") for number in range(3)] + [ending_with(*roles)]
+    with pytest.raises(Exception):  # noqa: B017, PT011 as it comes from ms-swift
+        train(model, write(tmp_path / "rows.jsonl", table), tmp_path / "out", max_steps=1)
+    (line,) = [line for line in said if f"row 3: before an answer stands the role {roles[-1]!r}" in line]
+    assert "not user or tool_response" in line
+
+
+def test_a_row_without_media_that_spells_tags_is_text(model, folder, said, tmp_path):
+    pages = ["What is <image> in HTML?", "May a <video> have <audio>? <image><image>", "Hello?", "<image>"]
+    table = [row(folder, tags=0, question=page) for page in pages]
+    steps = train(model, write(tmp_path / "rows.jsonl", table), tmp_path / "out", max_steps=1)
+    assert steps[-1]["bad_rows"] == 0
+    assert not [line for line in said if "replaced by another row" in line]
+    assert len([line for line in said if "it is read as text" in line]) == 1
+
+
+@pytest.mark.parametrize("family", ["qwen2_5_vl", "ovis2", "internvl"], indirect=True)
+@pytest.mark.parametrize("turns", [False, True])
+def test_engine_trainer_and_reward_see_a_turned_picture_alike(
+    turns, family, shared_folder, request, folder, said, tmp_path, monkeypatch
+):
+    """A picture of 90 x 150 that is stored lying, with an EXIF orientation; one that is stored upright."""
+    name = {"qwen2_5_vl": "tiny_qwen", "ovis2": "tiny_ovis"}.get(family)
+    model = (
+        request.getfixturevalue(name)
+        if name
+        else built_once(shared_folder / "tiny_internvl", lambda to: testing.tiny_checkpoint("internvl", to))
+    )
+    exif = Image.Exif()
+    exif[ExifTags.Base.Orientation] = 6
+    picture(150, 90).save(folder / "lying.jpg", exif=exif)
+    monkeypatch.setenv("SWIFT_GRPO_EXT_TURN_IMAGES", str(int(turns)))
+    current_settings.cache_clear()
+    seen = {"engine": [], "reward": [], "trainer": []}
+
+    def note(who, sources):
+        for source in sources:
+            data = (source["bytes"] or source["path"]) if isinstance(source, dict) else source
+            file = BytesIO(b64decode(data) if isinstance(data, str) else data) if data != path else path
+            seen[who].append(Image.open(file).size)
+
+    def noting(who, method, images_of):
+        original = getattr(GRPOTrainer, method)
+
+        def noted(trainer, *args, **kwargs):
+            given = args[0] if args else kwargs["infer_requests"]
+            note(who, [source for one in given for source in images_of(one)])
+            return original(trainer, *args, **kwargs)
+
+        monkeypatch.setattr(GRPOTrainer, method, noted)
+
+    noting("engine", "_engine_infer", lambda request: request.images)
+    noting("trainer", "_prepare_batch_inputs", lambda sample: sample.images)
+
+    class Look(ORM):
+        def __call__(self, completions, **kwargs):
+            note("reward", [source for images in kwargs["images"] for source in images])
+            return [0.0] * len(completions)
+
+    monkeypatch.setitem(orms, "look", Look)
+    path = str(folder / "lying.jpg")
+    table = [
+        {**row(folder, "lying.jpg", question=f"{number}?"), "solution": "[0, 0, 9, 9]"} for number in range(4)
+    ]
+    rewards = {"reward_funcs": ["look", "ext_iou"], "max_steps": 1}
+    train(model, write(tmp_path / "rows.jsonl", table), tmp_path / "out", **rewards)
+    expected = {(90, 150) if turns else (150, 90)}
+    assert {who: set(sizes) for who, sizes in seen.items()} == dict.fromkeys(seen, expected)
+    (line,) = [line for line in said if "1 of 1 pictures of a batch have an EXIF orientation" in line]
+    assert line.endswith("and are turned" if turns else "-> SWIFT_GRPO_EXT_TURN_IMAGES=1")
+
+
 def grounding(folder, number, **objects):
     turns = [("user", f"<image>{number}: find <ref-object>"), ("assistant", "<bbox>")]
     messages = [{"role": role, "content": content} for role, content in turns]
@@ -242,8 +329,6 @@ def test_too_long_rows_are_deleted_group_by_group(tiny_qwen, folder, said, tmp_p
 
 
 def test_rewards_get_sizes_and_grids(model, family, folder, tmp_path):
-    from swift.rewards import ORM, orms
-
     seen = []
 
     class Look(ORM):
@@ -270,8 +355,6 @@ def test_rewards_get_sizes_and_grids(model, family, folder, tmp_path):
 
 
 def test_rewards_get_sizes_of_images_inside_the_messages(model, folder, tmp_path):
-    from swift.rewards import ORM, orms
-
     seen = []
 
     class Look(ORM):

@@ -210,7 +210,7 @@ def check_inside(region: Region, frame: Frame, columns: Columns, image: int) -> 
         if not -slack <= number <= size[axis % 2] + slack:
             wide, high = (f"{side:g}" for side in size)
             what = f"gold {list(numbers)} lies outside of the image ({wide} x {high} in {frame})"
-            raise Unscorable(f"{what}: another gold_frame, or gold_order?")
+            raise Unscorable(f"{what}: another gold_frame, or gold_order, or SWIFT_GRPO_EXT_TURN_IMAGES=1?")
     if frame.startswith("pixel") and max(map(abs, numbers)) <= 1 and any(number % 1 for number in numbers):
         raise Unscorable(f"gold {list(numbers)} is smaller than a pixel: gold_frame=norm1?")
 
