@@ -125,30 +125,29 @@ def fit_evaluation_batch(dataset: Sized | None, args: GRPOConfig) -> None:
     Raises:
         RefusedError: There are fewer rows than ranks, and ms-swift could not evaluate them either.
     """
-    if args.eval_strategy == "no" or args.eval_use_evalscope or dataset is None:
-        return
-    if args.num_generations_eval != 1:
+    is_left = args.eval_strategy == "no" or args.eval_use_evalscope
+    if is_left or dataset is None or args.num_generations_eval != 1:
         return
     ranks = args.world_size
     most = len(dataset) // ranks
     given = args.per_device_eval_batch_size
-    if most == 0 and 0 < groups_in(given * ranks, args.num_generations) <= len(dataset):
+    if most:
+        size = min(most, given if given > 1 else args.per_device_train_batch_size)
+        if size != given:
+            logger.info(
+                f"swift-grpo-ext [held-out] {len(dataset)} validation rows are evaluated in batches of "
+                f"{size} on each rank (--per_device_eval_batch_size {given})"
+            )
+            args.per_device_eval_batch_size = size
+    elif 0 < groups_in(given * ranks, args.num_generations) <= len(dataset):
         args.num_generations_eval = args.num_generations
         logger.info(
             f"swift-grpo-ext [held-out] fewer validation rows ({len(dataset)}) than ranks ({ranks}): "
             f"{args.num_generations} sampled answers to each, in place of a greedy one"
         )
-        return
-    if most == 0:
+    else:
         raise RefusedError(
             f"{len(dataset)} validation rows for {ranks} ranks",
             where="--val_dataset",
             fix=f"at least {ranks} rows, or --eval_strategy no",
         )
-    size = min(most, given if given > 1 else args.per_device_train_batch_size)
-    if size != given:
-        logger.info(
-            f"swift-grpo-ext [held-out] {len(dataset)} validation rows are evaluated in batches of {size} on "
-            f"each rank (--per_device_eval_batch_size {given})"
-        )
-        args.per_device_eval_batch_size = size

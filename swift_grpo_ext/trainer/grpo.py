@@ -141,7 +141,6 @@ class GRPOTrainer(HostGRPOTrainer):
             closing(self.look_ahead),
         ):
             self.held_out.resume(resume_from_checkpoint)
-            self.reference.resume(resume_from_checkpoint)
             with suppress(NothingTrained):  # its exit status is set
                 result = super().train(resume_from_checkpoint, *args, **kwargs)
                 self.held_out.end()

@@ -117,7 +117,6 @@ class Logging:
         self.guard = host.guard
         self.latest: PerToken | None = None  # log-probs of the latest pass
         self._token_kl: defaultdict[str, WeightedMean] = defaultdict(WeightedMean)
-        self._named: set[str] = set()
         self._pictures: PictureFolder | None = None
         self._few = FewFigures() if current_settings().console == "line" else None
 
@@ -224,13 +223,12 @@ class Logging:
             metrics["kl"] = [token_kl.value] if token_kl.weight else []
         for name, values in list(metrics.items()):
             bad = sum(not math.isfinite(float(value)) for value in values)
-            if bad and name not in self._named:
-                self._named.add(name)
-                logger.warning(
-                    f"swift-grpo-ext: metric {name} was not finite in {bad} of {len(values)} micro-batches "
-                    f"before step {step}; logged means leave such values out."
-                )
             if bad:
+                logger.warning_once(
+                    f"swift-grpo-ext: metric {name} was not finite in {bad} of {len(values)} micro-batches "
+                    f"before step {step}; logged means leave such values out.",
+                    hash_id=f"{name} {self._host.args.output_dir}",
+                )
                 metrics[name] = with_mean_for_nonfinite(values)
             if not metrics[name]:
                 del metrics[name]

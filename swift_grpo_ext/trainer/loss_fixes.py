@@ -25,8 +25,22 @@ LigerLoss: TypeAlias = tuple[LossValue, list[LossValue]]
 @contextmanager
 def loss_fixes(host: Host, grpo_batch: GRPOBatch) -> Iterator[None]:
     """While this is open, ms-swift computes the loss of a micro-batch as it is meant."""
-    with no_phantom_teacher(host, grpo_batch), whole_window(host, grpo_batch), real_groups(host, grpo_batch):
+    with (
+        no_phantom_teacher(host, grpo_batch),
+        whole_window(host, grpo_batch),
+        real_groups(host, grpo_batch),
+        kl_once(host),
+    ):
         yield
+
+
+def kl_once(host: Host) -> AbstractContextManager[None]:
+    """While this is open, a run whose KL is in the rewards has none in the loss.
+
+    ``real`` of ms-swift adds it all the same, where there is none ("unsupported operand type(s) for *:
+    'NoneType' and 'Tensor'"). Goes when ms-swift looks whether there is one (upstream/real-kl).
+    """
+    return swapped(host, "beta", 0.0) if host.kl_in_reward else nullcontext()
 
 
 def no_phantom_teacher(host: Host, grpo_batch: GRPOBatch) -> AbstractContextManager[None]:

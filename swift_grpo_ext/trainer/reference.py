@@ -11,7 +11,6 @@ from peft.utils.other import AuxiliaryTrainingWrapper
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule
-from torch.distributed.tensor import DTensor, distribute_tensor
 
 from swift_grpo_ext.errors import RefusedError
 from swift_grpo_ext.ms_swift.shared import get_logger
@@ -66,12 +65,6 @@ class Reference:
     def __init__(self, host: Host) -> None:
         self._host = host
         self._values: dict[str, Tensor] = {}  # of the start, by parameter; none before the first pass
-        self._saved: Path | None = None  # of a run that goes on from a checkpoint
-
-    def resume(self, checkpoint: str | None) -> None:
-        """The run goes on from a checkpoint, or begins."""
-        if checkpoint and not self._host.args.resume_only_model:
-            self._saved = Path(checkpoint) / START
 
     @contextmanager
     def standing_in(self) -> Iterator[None]:
@@ -90,25 +83,22 @@ class Reference:
 
     def _begun(self, values: dict[str, Tensor]) -> dict[str, Tensor]:
         """The values of the start, by those with which the trainer begins."""
-        if self._saved is None:
+        args = self._host.args
+        if not args.resume_from_checkpoint or args.resume_only_model:
             return values
-        if not self._saved.is_file():
-            missing = f"swift-grpo-ext: kl is to the weights of the checkpoint, without its {START}"
-            get_logger().warning(missing)
-            return values
-        saved = load_file(self._saved)
-        return {name: _placed(saved[name], like=value) for name, value in values.items()}
+        saved = Path(args.resume_from_checkpoint) / START
+        if saved.is_file():
+            return load_file(saved)
+        get_logger().warning(f"swift-grpo-ext: kl is to the weights of the checkpoint, without its {START}")
+        return values
 
     def save(self, checkpoint: Path) -> None:
-        """Put the copy, if there is one, into a checkpoint. Every rank comes here."""
-        whole = {
-            name: value.full_tensor() if isinstance(value, DTensor) else value
-            for name, value in self._values.items()
-        }
-        if whole and self._host.accelerator.is_main_process:
+        """Put the copy, if there is one, into a checkpoint; of FSDP2 no rank has it whole."""
+        host = self._host
+        if self._values and host.accelerator.is_main_process and not host.is_fsdp_enabled:
             path = checkpoint / START
             path.parent.mkdir(exist_ok=True)
-            save_file(whole, path)
+            save_file(self._values, path)
 
 
 def _divide_again(model: nn.Module) -> None:
@@ -121,25 +111,20 @@ def _divide_again(model: nn.Module) -> None:
 @torch.no_grad()
 def exchanged(parameters: Mapping[str, nn.Parameter], values: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Give parameters the values that are named; those that all had before. On every rank."""
-    divided = any(hasattr(parameter, "ds_id") for parameter in parameters.values())
-    with _gathered(list(parameters.values()), writes=bool(values)) if divided else nullcontext():
+    divided = [parameter for parameter in parameters.values() if hasattr(parameter, "ds_id")]
+    with _gathered(divided) if divided else nullcontext():
         before = {name: parameter.detach().clone() for name, parameter in parameters.items()}
         for name, value in values.items():
             parameters[name].copy_(value)
     return before
 
 
-def _gathered(parameters: list[nn.Parameter], *, writes: bool) -> AbstractContextManager[None]:
+def _gathered(divided: list[nn.Parameter]) -> AbstractContextManager[None]:
+    """While this is open, parameters that ZeRO-3 divides are whole, and may be written to."""
     from deepspeed.runtime.zero import GatheredParameters  # imports what this process may lack
 
-    whole: AbstractContextManager[None] = GatheredParameters(parameters, modifier_rank=0 if writes else None)
+    whole: AbstractContextManager[None] = GatheredParameters(divided, modifier_rank=0)
     return whole
-
-
-def _placed(whole: Tensor, like: Tensor) -> Tensor:
-    """A tensor on the device of another, divided as that is."""
-    whole = whole.to(like.device)
-    return distribute_tensor(whole, like.device_mesh, like.placements) if isinstance(like, DTensor) else whole
 
 
 def starts_as_policy(host: Host) -> bool:

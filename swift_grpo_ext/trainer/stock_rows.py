@@ -44,7 +44,7 @@ def why_wrong(
         return compare(
             [plain],
             lambda: one_pass.run(request).logps,
-            lambda: _twice(stock_in_step()[0]),
+            lambda: (stock_in_step()[0],) * 2,
             batch.completion_mask,
             dtype,
         )
@@ -57,10 +57,6 @@ def why_wrong(
         batch.completion_mask[: len(rows)],
         dtype,
     )
-
-
-def _twice(logps: PerToken) -> tuple[PerToken, PerToken]:
-    return logps, logps
 
 
 def _in_two_layouts(
@@ -79,10 +75,10 @@ def _in_two_layouts(
         return torch.cat([_stock_rows(model, batch, stock, part) for part in parts])
 
     if batch.media is None:  # no row can be taken out with its pixels
-        return _twice(at_once())
+        return (at_once(),) * 2
     alone = in_batches_of(1)
     if dtype not in (torch.float16, torch.bfloat16):
-        return _twice(alone)
+        return alone, alone
     return alone, at_once() if is_flat(batch.given) else in_batches_of(2)
 
 

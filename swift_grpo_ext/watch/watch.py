@@ -24,7 +24,7 @@ from swift_grpo_ext.watch.phases import Bill, Billing, Phases
 from swift_grpo_ext.watch.records import EngineRecord, RolloutFacts, StepFacts
 from swift_grpo_ext.watch.resume_command import how_to_resume
 from swift_grpo_ext.watch.stall import EXIT_CODE, Watchdog
-from swift_grpo_ext.watch.watched import Tally, Watched, add_scalars, run_facts
+from swift_grpo_ext.watch.watched import Tally, Watched, add_scalars, run_facts, updates_of_rollout
 
 PATIENCE = 3  # steps in a row that most faults must last before they are reported
 UNSCORED_STEPS = 20  # in which no completion is scored, after which the run ends
@@ -131,9 +131,14 @@ class Watch(TrainerCallback):
         step = self._begun_at + 1
         rewards = " ".join(self._trainer.scoring.reward_names)
         report = Path(self._trainer.args.output_dir) / "report.html"
-        if self._first:
+        if not self._first:
+            return
+        logger.info(f"swift-grpo-ext {__version__}: step {step} begins; rewards {rewards}; report {report}")
+        updates = updates_of_rollout(self._trainer.args)
+        if self._begun_at % updates:
             logger.info(
-                f"swift-grpo-ext {__version__}: step {step} begins; rewards {rewards}; report {report}"
+                f"swift-grpo-ext: the checkpoint is inside of the {updates:g} updates of a rollout, which no "
+                "checkpoint keeps: a new rollout is made, so this run is not the uninterrupted one"
             )
 
     def end_step(self, step: int, grad_norm: float | None, skipped: bool) -> bool:

@@ -88,3 +88,15 @@ def test_a_gradient_of_several_passes_comes_in_one_piece(several, sharded, times
         logits = [model(torch.tensor([tokens])).logits for tokens in ([1, 2, 3], [4, 5])]
     sum(chunk.float().logsumexp(-1).sum() for chunk in logits).backward()
     assert len(came) == times
+
+
+@pytest.mark.parametrize("estimator", ["rloo", "reinforce_plus_plus"])
+def test_real_trains_with_the_kl_in_rewards(tiny_qwen, digits, tmp_path, estimator):
+    """ms-swift ends in the first step. At the start the KL is 0, so that it is the step without one."""
+    options = {"loss_type": "real", "advantage_estimator": estimator, "max_steps": 2, "learning_rate": 1e-2}
+    found, without = (
+        figures(tiny_qwen, digits.train, tmp_path / f"{beta}", **options, beta=beta) for beta in (0.04, 0)
+    )
+    assert found["loss"][0] == pytest.approx(without["loss"][0], rel=1e-9)
+    assert len(found["loss"]) == 2
+    assert all(norm > 0 for norm in found["grad_norm"])
