@@ -2,9 +2,8 @@
 
 import json
 import math
-import re
 from dataclasses import replace
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import Field
 
@@ -16,13 +15,11 @@ from swift_grpo_ext.rewards.grounding import written_point
 from swift_grpo_ext.rewards.json_text import Json
 from swift_grpo_ext.rewards.place import answer_of, unwrapped
 from swift_grpo_ext.rewards.values.action import OPPOSITE, Action, action_of, keys_of, read, status_of
-from swift_grpo_ext.rewards.values.region import Box, Point, Region, pointed_at
+from swift_grpo_ext.rewards.values.region import Region, pointed_at
 from swift_grpo_ext.rewards.values.text import token_f1
 
 GOLD = ("solution", "action", "answer", "gt_action", "operation")
-# Gold columns whose other parts stand in columns of their own: UI-R1 and GUI-R1, Mind2Web.
-_BESIDE = {"gt_action": {"gt_bbox": "box", "gt_input_text": "text"}, "operation": {"bbox": "box"}}
-_NO_PLACE = re.compile(r"[\[(](?:-\d[\d.]*,? ?)+[\])]")  # GUI-R1 writes ``[-100, -100]``
+_BESIDE = {"gt_bbox": "box", "gt_input_text": "text"}  # columns of UI-R1 and GUI-R1, beside ``gt_action``
 _MOVES = ("scroll", "swipe")
 _NEED_A_PLACE = ("click", "long_press", "hover", "drag")  # also ``double_click``
 
@@ -34,11 +31,11 @@ def _gold_action(columns: Columns, places: Places) -> Action:
         Unscorable: The gold is not an action, or a part of it is unknown or missing.
     """
     gold = gold_value(columns, GOLD)
-    source = next(name for name in GOLD if columns.get(name) is not None)
     beside = {
         role: columns[name]
-        for name, role in _BESIDE.get(source, {}).items()
-        if columns.get(name) not in (None, "", []) and not _NO_PLACE.fullmatch(str(columns[name]))
+        for name, role in _BESIDE.items()
+        if columns.get(name) is not None
+        and "[-" not in str(columns[name])  # GUI-R1: [-100, -100] for no place
     }
     if beside and isinstance(gold, str) and not gold.lstrip().startswith("{"):
         gold = {"action": gold, **beside}
@@ -87,7 +84,7 @@ def _gold_action_text(columns: Columns, *, places: Places = PLACES, **_: object)
 
 @reward(
     gold=GOLD,
-    reads=(SIZES_COLUMN, *(name for columns in _BESIDE.values() for name in columns)),
+    reads=(SIZES_COLUMN, *_BESIDE),
     gold_text=_gold_action_text,
 )
 def click(
@@ -95,7 +92,6 @@ def click(
     columns: Columns,
     *,
     radius: Annotated[float, Field(gt=0, le=1)] = 0.05,
-    inside: Literal["hit", "gaussian"] = "hit",
     places: Places = PLACES,
 ) -> Outcome:
     """One action on a screen, 0..1: the right kind, at the right place, with the right text.
@@ -109,9 +105,6 @@ def click(
 
     Args:
         radius: Distance, as a fraction of the image's diagonal, from which on a point counts nothing.
-        inside: How a place inside the gold's box counts: ``hit`` fully, ``gaussian`` by its distance from the
-            middle, with half of each side as the deviation (GUI-G2, arXiv 2507.15846); on the edge a place is
-            outside in both.
     Gold: ``solution`` (or ``action``, ``answer``): ``{"action": "click", "coordinate": [x, y]}`` or with
         ``"bbox"``; ``{"action": "type", "text": "..."}``; AndroidControl's ``action_type``, ``x``, ``y``,
         ``app_name``; a call such as ``click(x=10, y=20)``; a tool call with ``arguments``; a bare point or
@@ -138,14 +131,12 @@ def click(
         extent(places.frame, columns, places.image_index)  # a row without sizes is not scored
         image_aspect(columns, places.image_index)
     action = read(answer_of(completion, "located"), places.in_answers)
-    return Outcome.of(_score(action, gold, columns, radius, inside, places), action, gold)
+    return Outcome.of(_score(action, gold, columns, radius, places), action, gold)
 
 
-def _score(
-    action: Action, gold: Action, columns: Columns, radius: float, inside: str, places: Places
-) -> float:
-    start = _nearness(gold.target, action.target, columns, radius, inside, places)
-    end = _nearness(gold.end, action.end, columns, radius, inside, places)
+def _score(action: Action, gold: Action, columns: Columns, radius: float, places: Places) -> float:
+    start = _nearness(gold.target, action.target, columns, radius, places)
+    end = _nearness(gold.end, action.end, columns, radius, places)
     if gold.kind in _MOVES:
         right = action.kind in _MOVES and _same_direction(action, gold)
         return start if right and gold.text else float(right)
@@ -183,13 +174,13 @@ def _same_text(action: Action, gold: Action) -> float:
 
 
 def _nearness(
-    gold: Region | None, target: Region | None, columns: Columns, radius: float, inside: str, places: Places
+    gold: Region | None, target: Region | None, columns: Columns, radius: float, places: Places
 ) -> float:
     """How well a predicted place meets the gold's."""
     if gold is None:
         return 1.0
     if gold.box is not None:
-        return 0.0 if target is None else _hit(pointed_at(target), gold.box, inside == "gaussian")
+        return float(target is not None and strictly_inside(pointed_at(target), gold.box))
     width, height = extent(places.frame, columns, places.image_index)
     aspect = image_aspect(columns, places.image_index)
     if target is None:
@@ -197,15 +188,3 @@ def _nearness(
     right, down = (a - b for a, b in zip(pointed_at(target), pointed_at(gold), strict=True))
     distance = math.hypot(right / width * aspect, down / height)
     return max(0.0, 1.0 - distance / math.hypot(aspect, 1.0) / radius)
-
-
-def _hit(point: Point, box: Box, dense: bool) -> float:
-    """1 inside the box, or a Gaussian around its middle; 0 outside."""
-    if not strictly_inside(point, box):
-        return 0.0
-    if not dense:
-        return 1.0
-    left, top, right, bottom = box
-    across = (point[0] - (left + right) / 2) / ((right - left) / 2)
-    down = (point[1] - (top + bottom) / 2) / ((bottom - top) / 2)
-    return math.exp(-(across**2 + down**2) / 2)

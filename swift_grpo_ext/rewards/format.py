@@ -11,27 +11,18 @@ from swift_grpo_ext.rewards.values import choice, count, number, regions, yes_no
 
 _BLANK = "\u115f\u1160\u2800\u3164\uffa0"  # fillers of Hangul, the empty cell of Braille: they show nothing
 
-# Blocks and the marks between them, in turns; "..." is a block that must hold something, "?" one that may.
-GRAMMARS: dict[str, tuple[str, ...]] = {
-    "think_answer": ("", "<think>", "...", "</think>", "", "<answer>", "...", "</answer>", ""),
-    "think": ("", "<think>", "...", "</think>", "..."),
-    "answer": ("", "<answer>", "...", "</answer>", ""),
-    "opened_think_answer": ("...", "</think>", "", "<answer>", "...", "</answer>", ""),
-    "opened_think": ("...", "</think>", "..."),
-    "think_boxed": ("", "<think>", "...", "</think>", "?", "\\boxed{", "...", "}", "?"),
-    "think_glm_box": (
-        "",
-        "<think>",
-        "...",
-        "</think>",
-        "?",
-        "<|begin_of_box|>",
-        "...",
-        "<|end_of_box|>",
-        "?",
-    ),
-    "react": ("", "Thought:", "...", "Action:", "...", "Action Input:", "..."),
+# Marks and what stands between them: "..." is a block that must hold something, "?" one that may.
+GRAMMARS: dict[str, str] = {
+    "think_answer": "<think> + ... + </think> + <answer> + ... + </answer>",
+    "think": "<think> + ... + </think> + ...",
+    "answer": "<answer> + ... + </answer>",
+    "opened_think_answer": "... + </think> + <answer> + ... + </answer>",
+    "opened_think": "... + </think> + ...",
+    "think_boxed": "<think> + ... + </think> + ? + \\boxed{ + ... + } + ?",
+    "think_glm_box": "<think> + ... + </think> + ? + <|begin_of_box|> + ... + <|end_of_box|> + ?",
+    "react": "Thought: + ... + Action: + ... + Action Input: + ...",
 }
+_BLOCKS = ("...", "?")
 Grammar: TypeAlias = Literal[
     "think_answer", "think", "answer", "opened_think_answer", "opened_think", "think_boxed",
     "think_glm_box", "react",
@@ -46,22 +37,28 @@ _READ: dict[str, Callable[[str], object]] = {
 }
 
 
-def contents(text: str, grammar: tuple[str, ...]) -> list[str] | None:
+def contents(text: str, grammar: str) -> list[str] | None:
     """What stands in each block, stripped; None if the text does not keep to the format."""
-    marks = grammar[1::2]
-    once = {*marks, "<think>"} if "</think>" in marks else {*marks}  # or the template wrote it
+    parts = grammar.split(" + ")
+    marks = {part for part in parts if part not in _BLOCKS}
+    once = {*marks, "<think>"} if "</think>" in marks else marks  # or the template wrote it
     if any(text.count(mark) != (mark in marks) for mark in once - {"}"}):
         return None
     blocks: list[str] = []
-    for kind, mark in zip(grammar[::2], (*marks, ""), strict=True):
+    kind = ""  # of what stands before the next mark: a block, or nothing
+    for mark in (*parts, ""):
+        if mark in _BLOCKS:
+            kind = mark
+            continue
         end = closed_at(text) if mark == "}" else text.find(mark) if mark else len(text)
         part = text[:end].strip()
-        text = text[end + len(mark) :]
         # Letters without width or ink and lone accents are nothing to see.
         shown = any(category(letter)[0] in "LNPS" and letter not in _BLANK for letter in part)
         if end < 0 or (kind == "" and part) or (kind == "..." and not shown):
             return None
         blocks += [part] if kind == "..." else []
+        text = text[end + len(mark) :]
+        kind = ""
     return blocks
 
 
@@ -72,7 +69,6 @@ def format(
     *,
     grammar: Grammar = "think_answer",
     inside: Content = "anything",
-    keys: str = "",
 ) -> Outcome:
     r"""The completion keeps to the format that the prompt asks for: 1, else 0.
 
@@ -87,9 +83,7 @@ def format(
         inside: What the last block must hold: ``anything``; ``box``, ``number``, ``count``, ``yes_no`` and
         ``letter``,
             what `ext_iou`, `ext_numeric`, `ext_count`, `ext_yes_no` and `ext_choice` read; ``json``, a JSON
-            object or list, fenced or not.
-        keys: Text with names between commas: with ``json``, keys that the object, or each object of the list,
-            must have.
+            object or list, fenced or not; which keys it has is what `ext_json_schema` checks.
     Gold: None needed.
     Rises with: Keeping to the format.
     Gaming:
@@ -105,23 +99,16 @@ def format(
     del columns
     blocks = contents(completion, GRAMMARS[grammar])
     if blocks is None:
-        return Outcome(0.0, f"not in the form {' '.join(filter(None, GRAMMARS[grammar]))}")
-    if holds(blocks[-1], inside, keys):
+        return Outcome(0.0, f"not in the form {GRAMMARS[grammar].replace(' + ', ' ')}")
+    if holds(blocks[-1], inside):
         return Outcome(1.0, read=grammar)
-    return Outcome(0.0, f"the last block holds no {inside}{keys and f' with {keys}'}: {blocks[-1][:80]!r}")
+    return Outcome(0.0, f"the last block holds no {inside}: {blocks[-1][:80]!r}")
 
 
-def holds(text: str, inside: Content, keys: str = "") -> bool:
-    """Whether a block holds what it should; `keys` are those of its JSON, between commas."""
+def holds(text: str, inside: Content) -> bool:
+    """Whether a block holds what it should."""
     if inside == "json":
-        values = decoded(last_fenced(text), strict)
-        items = values[0] if values and isinstance(values[0], list) else values
-        wanted = {key.strip() for key in keys.split(",") if key.strip()}
-        objects = [item for item in items if isinstance(item, dict)]
-        is_json = bool(values) and isinstance(values[0], (dict, list))
-        return is_json and (
-            not wanted or (0 < len(objects) == len(items) and all(wanted <= item.keys() for item in objects))
-        )
+        return isinstance(next(iter(decoded(last_fenced(text), strict)), None), (dict, list))
     try:
         return inside == "anything" or _READ[inside](unwrapped(text)) is not None
     except Unread:

@@ -5,9 +5,9 @@ r"""Where an answer stands. A completion answers in one place, the first of thes
 2. The last ``\boxed{...}``.
 3. For boxes, points and actions: the last tool call, the last fence, or the numbers in brackets of the last
    line, where the text is not short.
-4. What the last line gives as the answer: ``Answer: X``, ``The answer is X``, ``答案：X``. For an option also
-   ``X is the correct answer``, or what the first line gives; for a number what the last of several lines ends
-   in, behind ``is`` or ``=``.
+4. What the last line gives as the answer, else the first: ``Answer: X``, ``The answer is X``, ``答案：X``.
+   For an option also ``X is the correct answer``, or a last line such as ``(B) a dog``, where no other line
+   begins with a letter; for a number what the last of several lines ends in, behind ``is`` or ``=``.
 5. All of it, if that is short: 12 words. Yes or no before a comma, and an option's letter, may begin a longer
    text; transcripts, tables and JSON may be of any length.
 
@@ -58,11 +58,7 @@ THOUGHTS = {
     "<|channel>thought": "<channel|>",
     "<|channel|>analysis<|message|>": "<|channel|>final<|message|>",
 }
-# The same by a word that stands in them: most texts hold one of these at most.
-_MARKS = {
-    word: [pair for pair in THOUGHTS.items() if word in "".join(pair)]
-    for word in ("think", "thought", "reason", "analysis", "reflection")
-}
+_IN_MARKS = ("think", "thought", "reason", "analysis", "reflection")  # most texts hold none of these
 BLOCKS = {
     "<answer>": "</answer>",
     "<final_answer>": "</final_answer>",
@@ -105,16 +101,14 @@ _CHOSEN = re.compile(
     r"(?:[^.,]{1,60})? is the (?:correct|right|best) (?:answer|option|choice|one)\b",
     re.IGNORECASE,
 )
+_OPTION = re.compile(r"^[ *(\[]{0,4}[A-Z][).:]", re.MULTILINE)
 _ENDS_IN = re.compile(r"\b(?:is|are|equals)\s|=")
 _MARKUP = re.compile(r"\*\*|__|^#{1,6} ")
 _TEXT = re.compile(r"\\(?:text|textbf|textit|mathrm|mathbf|boldsymbol|bf)\s?\{([^{}]{0,400})\}")
-_PAIRS = (
-    ("**", "**"), ("*", "*"), ("__", "__"), ("`", "`"), ("$$", "$$"), ("$", "$"), ('"', '"'), ("'", "'"),
-    ("“", "”"), ("‘", "’"), ("「", "」"), ("『", "』"), ("«", "»"), (r"\(", r"\)"), (r"\[", r"\]"),
-)  # fmt: skip
-_WRAPPED = {
-    first: [pair for pair in _PAIRS if pair[0][0] == first] for first in {pair[0][0] for pair in _PAIRS}
-}
+_PAIRS = {
+    "**": "**", "*": "*", "__": "__", "`": "`", "$$": "$$", "$": "$", '"': '"', "'": "'",
+    "“": "”", "‘": "’", "「": "」", "『": "』", "«": "»", r"\(": r"\)", r"\[": r"\]",
+}  # fmt: skip
 # Full-width signs as the usual ones; a minus as a hyphen; letters without a width are none.
 _WIDTH: dict[int, int | None] = dict.fromkeys(map(ord, "\u00ad\u200b\u200c\u200d\u200e\u200f\u2060\ufeff"))
 _WIDTH.update({code: code - 0xFEE0 for code in range(0xFF01, 0xFF5F)})
@@ -149,11 +143,11 @@ def behind_thought(completion: str) -> str:
     """
     text = completion[-MAX_READ:]
     plain = _lower(text)
-    marks = [pair for word, pairs in _MARKS.items() if word in plain for pair in pairs]
-    opened, _ = _last(plain, [opening for opening, _ in marks])
+    marks = THOUGHTS if any(word in plain for word in _IN_MARKS) else {}
+    opened, _ = _last(plain, marks)
     if opened < 0 and len(text) < len(completion):
         opened = 0 if completion[:64].lstrip().lower().startswith(tuple(THOUGHTS)) else -1
-    closed, mark = _last(plain, [closing for _, closing in marks])
+    closed, mark = _last(plain, marks.values())
     if opened > closed:
         raise Unread("the thought is never closed")
     text = text[closed + len(mark) :] if closed >= 0 else text
@@ -222,8 +216,11 @@ def _said(text: str, kind: Kind) -> str | None:
     if kind == "leading":
         if chosen := _CHOSEN.search(line):
             return chosen[1]
-        first = _LABEL.match(text)
-        return text[first.end() :].partition("\n")[0] if first else None
+        marked = _OPTION.findall(text)
+        if several and len(marked) == 1 and _OPTION.match(last):
+            return last
+    if first := _LABEL.match(text):
+        return text[first.end() :].partition("\n")[0]
     ends = list(_ENDS_IN.finditer(line)) if several and kind in ("figure", "several") else []
     return line[ends[-1].end() :] if ends else None
 
@@ -302,14 +299,12 @@ def unwrapped(text: str) -> str:
     while True:
         if text.endswith((".", "。")) and not text.endswith(".."):
             text = text[:-1].rstrip()
-        for opening, closing in _WRAPPED.get(text[:1], ()):
-            inner = text[len(opening) : -len(closing)]
-            around = inner and text.startswith(opening) and text.endswith(closing)
-            if around and opening not in inner and closing not in inner:
-                text = inner.strip()
-                break
-        else:
+        opening = next((mark for mark in (text[:2], text[:1]) if mark in _PAIRS), "")
+        closing = _PAIRS.get(opening, "")
+        inner = text[len(opening) : -len(closing)] if text.endswith(closing) else ""
+        if not inner or opening in inner or closing in inner:
             return text
+        text = inner.strip()
 
 
 def read_gold(columns: Columns, names: tuple[str, ...], read: Callable[[str], _T]) -> _T:

@@ -178,13 +178,3 @@ def test_random_actions_as_gold_and_answer_never_raise():
         assert outcome.reason if outcome.score is None else 0 <= outcome.score <= 1, (row, answer)
         seen.add(outcome.score)
     assert {None, 0.0, 1.0} <= seen
-
-
-def test_a_gaussian_place_inside_a_box_is_best_in_the_middle_and_nothing_outside():
-    row = {"solution": {"action": "click", "bbox": [100, 100, 200, 140]}}
-    scores = [click(f"click({x}, 120)", row, inside="gaussian") for x in (150, 160, 175, 199, 200, 240)]
-    assert scores[0] == 1.0
-    assert scores[:4] == sorted(scores[:4], reverse=True)
-    assert scores[2] == pytest.approx(math.exp(-0.125))
-    assert scores[4:] == [0.0, 0.0]
-    assert click("click(160, 120)", row) == 1.0

@@ -23,10 +23,7 @@ def located(
         chosen = {**reward.parameters, **parameters, **reward.row_parameters(columns)}
         places: Places = reward.declared.packed(chosen)["places"]
         kind: Kind = "box" if reward.name in _BOXES_ONLY else "both"
-        try:
-            gold, source = gold_regions(columns, reward.gold, "box", places)
-        except Unscorable:
-            gold, source = gold_regions(columns, reward.gold, "both", places)
+        gold, source = gold_regions(columns, reward.gold, kind, places)
         predicted = _read(completion, kind, places)
         index = places.image_index
         return {

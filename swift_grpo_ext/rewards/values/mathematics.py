@@ -17,7 +17,6 @@ from swift_grpo_ext.rewards.contract import Unread
 
 GRAMMAR = "mathematical expression"
 MAX_CHARS = 4_096  # of an expression that Math-Verify is given
-ROUNDING = 0.01  # relative, of what stands between two signs of equality
 _SIGNS = str.maketrans(
     {
         "−": "-", "–": "-", "×": r"\times ", "·": r"\cdot ", "⋅": r"\cdot ", "÷": "/", "π": r"\pi ",
@@ -91,9 +90,7 @@ def _values(text: str) -> str:
     parts = [_ASSIGNED.match(part) for part in text.split(",")] if text.count("=") > 1 else []
     if len(parts) < 2 or any(part is None for part in parts) or len({part[1] for part in parts if part}) > 1:
         return text
-    values = [part[2] for part in parts if part]
-    both = [value.replace("\\pm", sign) for value in values for sign in ("+", "-")[: 1 + ("\\pm" in value)]]
-    return f"\\{{{', '.join(both)}\\}}"
+    return f"\\{{{', '.join(part[2] for part in parts if part)}\\}}"
 
 
 def read(text: str) -> str:
@@ -135,19 +132,10 @@ def equal(gold: str, answer: str) -> bool:
     if not verify(wanted, list(parsed(answer)), **options):
         return False
     sides = () if _EQUALS.search(gold) else _constant_sides(answer)
-    return all(verify(wanted, list(parsed(side)), **options) or _near(parsed(side), wanted) for side in sides)
+    return all(verify(wanted, list(parsed(side)), **options) for side in sides)
 
 
 def _constant_sides(expression: str) -> list[str]:
     """The sides of an equation but the last that have numbers and no letter: ``11`` of ``11 = 12``."""
     sides = [(side, _OPERATORS.sub("", side)) for side in _EQUALS.split(expression)[:-1]]
     return [side for side, rest in sides if re.search(r"\d", rest) and not re.search(r"[A-Za-z,\\]", rest)]
-
-
-def _near(side: tuple[Any, ...], gold: list[Any]) -> bool:
-    """Whether a side of an equation is the gold but for rounding: 22/7 = 3.14."""
-    try:
-        value, wanted = float(side[0]), float(gold[0])
-    except (TypeError, ValueError, IndexError, OverflowError):
-        return not side
-    return abs(value - wanted) <= ROUNDING * abs(wanted)
