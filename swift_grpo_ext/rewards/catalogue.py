@@ -76,5 +76,5 @@ def split_form(text: str) -> tuple[str, dict[str, object]]:
         if not equals:
             fix = f'"{name}:parameter=value,..."; parameters: {", ".join(reward.parameters) or "it has none"}'
             raise SettingsError(f"{part.strip()!r} is no parameter", where=f"--reward_funcs {text}", fix=fix)
-        parameters[key.strip()] = (decoded(value, strict) or [value.strip()])[0]
+        parameters[key.strip()] = decoded(value, strict, otherwise=value.strip())
     return name, reward.declared.checked(parameters)

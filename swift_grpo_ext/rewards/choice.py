@@ -22,8 +22,7 @@ def options_of(columns: Columns) -> dict[str, str]:
         Unscorable: The options are neither a list nor a mapping, nor a text of one.
     """
     options: Any = restored(columns.get("options")) or restored(columns.get("choices")) or {}
-    if isinstance(options, str):
-        options = next(iter(decoded(options, strict, literal)), options)
+    options = decoded(options, strict, literal, otherwise=options)
     if isinstance(options, list):
         options = dict(zip(string.ascii_uppercase, options, strict=False))
     if not isinstance(options, Mapping):

@@ -122,7 +122,7 @@ def restored(value: Any) -> Any:
 
 def _inner(value: Json) -> Json:
     is_json = isinstance(value, str) and value[:1] + value[-1:] in ("{}", "[]")
-    return next(iter(decoded(value, strict)), value) if is_json and isinstance(value, str) else value
+    return decoded(value, strict, otherwise=value) if is_json else value
 
 
 class Unread(Exception):

@@ -108,7 +108,7 @@ def format(
 def holds(text: str, inside: Content) -> bool:
     """Whether a block holds what it should."""
     if inside == "json":
-        return isinstance(next(iter(decoded(last_fenced(text), strict)), None), (dict, list))
+        return isinstance(decoded(last_fenced(text), strict), (dict, list))
     try:
         return inside == "anything" or _READ[inside](unwrapped(text)) is not None
     except Unread:

@@ -2,9 +2,6 @@
 
 import json
 from dataclasses import replace
-from typing import Annotated
-
-from pydantic import Field
 
 from swift_grpo_ext.rewards.contract import Columns, Outcome, Unscorable, reward
 from swift_grpo_ext.rewards.gold.frames import extent
@@ -58,8 +55,6 @@ def iou(
     completion: str,
     columns: Columns,
     *,
-    power: Annotated[float, Field(gt=0, le=8)] = 1.0,
-    threshold: Annotated[float, Field(ge=0, lt=1)] = 0.0,
     places: Objects = OBJECTS,
 ) -> Outcome:
     """Intersection over union of the predicted with the gold boxes, 0..1.
@@ -69,9 +64,6 @@ def iou(
     whose corners come in another order is put in order; one without area scores 0. Several for one target are
     no answer.
 
-    Args:
-        power: Exponent of each pair's IoU; above 1, near misses earn less than their IoU.
-        threshold: IoU below which a pair earns nothing.
     Gold: ``solution`` (or ``bbox``, ``boxes``, ``answer``): one box ``[x1, y1, x2, y2]``, a list of boxes, or
         text or JSON that holds them; or ms-swift's ``objects``.
     Raises:
@@ -91,12 +83,8 @@ def iou(
         >>> get_reward("ext_iou")("<answer>[0, 0, 10, 10]</answer>", {"solution": [0, 0, 10, 20]})
         0.5
     """
-
-    def gain(box: Box, wanted: Box) -> float:
-        overlap = box_iou(box, wanted)
-        return overlap**power if overlap >= threshold else 0.0
-
-    return matched(completion, gold_boxes(columns, places), "box", places, lambda region: region.box, gain)
+    gold = gold_boxes(columns, places)
+    return matched(completion, gold, "box", places, lambda region: region.box, box_iou)
 
 
 @reward(low=-1.0, gold=GOLD, reads=READS, gold_text=gold_boxes_text)

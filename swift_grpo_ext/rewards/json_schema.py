@@ -127,7 +127,7 @@ def _gold_json(columns: Columns) -> Json:
 def _schema(columns: Columns) -> Json:
     """The row's schema, decoded and checked; without one, every value is valid."""
     schema = columns.get("schema")
-    schema = next(iter(decoded(schema, strict)), schema) if isinstance(schema, str) else schema
+    schema = decoded(schema, strict, otherwise=schema)
     schema = True if schema is None else schema
     check_schema(schema)
     return schema
@@ -174,10 +174,10 @@ def json_schema(completion: str, columns: Columns) -> Outcome:
     if not all(is_valid(gold, schema) for gold in golds):
         raise Unscorable("gold fails the schema")
     answer = answer_of(completion, "fenced")
-    predicted = decoded(answer, strict) or decoded(unwrapped(answer), strict)
-    if not predicted:
+    predicted = decoded(answer, strict, lambda text: strict(unwrapped(text)), otherwise=...)
+    if predicted is ...:
         raise Unread(answer, "JSON (an object or a list, each key once)")
-    if not is_valid(predicted[0], schema):
+    if not is_valid(predicted, schema):
         return Outcome(0.0, f"the schema refuses it: {json.dumps(schema)[:120]}", read=answer[:200])
-    score = min([1.0, *(field_f1(predicted[0], gold) for gold in golds)])
+    score = min([1.0, *(field_f1(predicted, gold) for gold in golds)])
     return Outcome.of(score, answer, json.dumps(golds, ensure_ascii=False)[1:-1])

@@ -4,11 +4,10 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias
 
 # What JSON decodes to; columns of a data set may hold tuples, and literals of Python, too.
 Json: TypeAlias = "bool | int | float | str | Sequence[Json] | Mapping[str, Json] | None"
-_T = TypeVar("_T")
 
 _WORDS = {"True": "true", "False": "false", "None": "null"}
 MAX_LITERAL = 2_000  # characters of a literal of Python
@@ -81,9 +80,11 @@ def _as_json(part: re.Match[str]) -> str:
     return _WORDS[word] if word else {"(": "[", ")": "]"}.get(bracket, part[0])
 
 
-def decoded(text: str, *decoders: Callable[[str], _T]) -> list[_T]:
-    """What the first of these decoders that can makes of a text, in a list; empty if none can."""
+def decoded(value: Json, *decoders: Callable[[str], Json], otherwise: Any = None) -> Any:
+    """What the first of these decoders that can makes of a text, else `otherwise`; no text stays as it is."""
+    if not isinstance(value, str):
+        return value
     for decode in decoders:
         with suppress(ValueError, RecursionError):
-            return [decode(text)]
-    return []
+            return decode(value)
+    return otherwise

@@ -21,9 +21,8 @@ def numeric(
     relative_tolerance: Tolerance = 0.05,
     whole_tolerance: Tolerance = 0.0,
     absolute_tolerance: Annotated[float, Field(ge=0)] = 0.0,
-    shaped: bool = False,
 ) -> Outcome:
-    r"""A number within tolerance, 0..1: 1 if so, else 0. Whole golds are met exactly, others within 5 %.
+    r"""A number within tolerance: 1 if so, else 0. Whole golds are met exactly, others within 5 %.
 
     The answer is converted to the gold's unit. If only one of gold and answer has a percent sign, both
     readings of the bare number are allowed (12 or 0.12 for 12 %); if only one has a unit, the bare number is
@@ -34,7 +33,6 @@ def numeric(
             fraction or with a power of ten. 0 for exact.
         whole_tolerance: The same fraction where the gold is a whole number: 2008 is not 2019.
         absolute_tolerance: Allowed error in the gold's unit, if that is more.
-        shaped: Outside of the tolerance, give 1 minus the relative error as a fraction, down to 0.
     Gold: ``solution`` (or ``answer``): one number as answers write it.
     Raises:
         Unscorable: No gold, or one that is not one number.
@@ -54,14 +52,11 @@ def numeric(
     gold = read_gold(columns, GOLD, number.read)
     predicted = number.read(answer_of(completion, "figure"))
     relative = whole_tolerance if gold.whole else relative_tolerance
-    score = nearness(predicted, gold, relative, absolute_tolerance, shaped)
-    return Outcome.of(score, predicted, gold)
+    return Outcome.of(float(is_near(predicted, gold, relative, absolute_tolerance)), predicted, gold)
 
 
-def nearness(
-    predicted: Quantity, gold: Quantity, relative: float, absolute: float = 0.0, shaped: bool = False
-) -> float:
-    """1 within the tolerance; outside 0, or with `shaped` 1 minus the relative error, from 0."""
+def is_near(predicted: Quantity, gold: Quantity, relative: float, absolute: float) -> bool:
+    """Whether a number is within one of the tolerances."""
     wanted = gold.written
     dimensions = {quantity.unit.dimension or "ratio" * quantity.percent for quantity in (predicted, gold)}
     if "" in dimensions or dimensions == {"angle", "temperature"}:  # a bare number, or mere degrees
@@ -69,12 +64,9 @@ def nearness(
     elif len(dimensions) == 1:
         readings = [gold.unit.from_base(predicted.value) if gold.unit.dimension else predicted.written]
     else:
-        return 0.0
+        return False
     if predicted.percent != gold.percent:
         readings.append(predicted.written * (0.01 if predicted.percent else 100))
     rounding = 1e-9 * max(abs(wanted), abs(gold.unit.from_base(0)))
     allowed = max(absolute, relative * abs(wanted)) + rounding
-    error = min(abs(reading - wanted) for reading in readings)
-    if error <= allowed:
-        return 1.0
-    return max(0.0, 1.0 - error / abs(wanted)) if shaped and wanted else 0.0
+    return min(abs(reading - wanted) for reading in readings) <= allowed

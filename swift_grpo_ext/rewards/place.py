@@ -272,7 +272,7 @@ def _located(text: str) -> str:
 
 def _in_json(text: str) -> str:
     """What a JSON object gives under a key such as ``answer``; the text if that is nothing short."""
-    fields = next(iter(decoded(text, strict)), None) if text.startswith("{") else None
+    fields = decoded(text, strict) if text.startswith("{") else None
     values = [fields[key] for key in KEYS if key in fields] if isinstance(fields, dict) else []
     short = len(values) == 1 and isinstance(values[0], (str, int, float))
     return unwrapped(str(values[0])) if short else text

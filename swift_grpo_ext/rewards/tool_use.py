@@ -1,12 +1,11 @@
 """Calls of tools: the right tools with the right arguments."""
 
 import json
-from typing import Literal
 
 from swift_grpo_ext.rewards.contract import Columns, Outcome, Unread, Unscorable, gold_value, reward
 from swift_grpo_ext.rewards.gold.columns import as_text
 from swift_grpo_ext.rewards.gold.geometry import matched_mean
-from swift_grpo_ext.rewards.json_schema import field_f1, tree_of
+from swift_grpo_ext.rewards.json_schema import field_f1
 from swift_grpo_ext.rewards.place import answer_of
 from swift_grpo_ext.rewards.values.tool_call import ToolCall, read
 
@@ -26,16 +25,13 @@ def _gold_calls(columns: Columns) -> list[ToolCall]:
     gold=GOLD,
     gold_text=lambda row, **_: json.dumps([call._asdict() for call in _gold_calls(row)], ensure_ascii=False),
 )
-def tool_call(completion: str, columns: Columns, *, arguments: Literal["f1", "exact"] = "f1") -> Outcome:
-    """The right tool calls, 0..1: the tool's name must be the gold's, then its arguments count.
+def tool_call(completion: str, columns: Columns) -> Outcome:
+    """The right tool calls, 0..1: the tool's name must be the gold's, then the F1 of its arguments counts.
 
     Calls are read in the grammars of ms-swift's agent templates: JSON with ``name`` and ``arguments``, ReAct,
     ``<function=..><parameter=..>``, ``<arg_key>`` and others. Predicted and gold calls are paired one to one
     for the greatest total, which is divided by the number of predicted or gold calls, whichever is greater.
 
-    Args:
-        arguments: ``f1`` gives each pair the F1 of its arguments' values, ``exact`` 1 if all are equal, else
-            0.
     Gold: ``solution`` (or ``tool_calls``, ``answer``): ``{"name": ..., "arguments": {...}}``, a list of such
         calls, or text that holds them in any of these grammars.
     Raises:
@@ -60,12 +56,9 @@ def tool_call(completion: str, columns: Columns, *, arguments: Literal["f1", "ex
         raise Unread(f"{len(predicted)} calls, at most {MAX_CALLS} are read")
 
     def gain(call: ToolCall, wanted: ToolCall) -> float:
-        if call.name != wanted.name:
-            return 0.0
         # Grammars without JSON write everything as text.
-        if arguments == "f1":
-            return field_f1(call.arguments, wanted.arguments, typed=False)
-        return float(tree_of(call.arguments, typed=False) == tree_of(wanted.arguments, typed=False))
+        same = call.name == wanted.name
+        return field_f1(call.arguments, wanted.arguments, typed=False) if same else 0.0
 
     return Outcome.of(matched_mean(predicted, gold, gain), _shown(predicted), _shown(gold))
 

@@ -147,11 +147,3 @@ def test_leaving_gold_boxes_out_costs_their_share():
 def test_matched_mean_is_symmetric(ours, theirs):
     if ours:
         assert matched_mean(ours, theirs, box_iou) == pytest.approx(matched_mean(theirs, ours, box_iou))
-
-
-def test_power_and_threshold_of_iou():
-    row = {"solution": [0, 0, 10, 20]}
-    assert iou("[0, 0, 10, 10]", row, power=2) == pytest.approx(0.25)
-    assert iou("[0, 0, 10, 10]", row, threshold=0.6) == 0.0
-    assert iou("[0, 0, 10, 10]", row, threshold=0.5) == pytest.approx(0.5)
-    assert iou("[0, 0, 10, 20]", row, power=3, threshold=0.9) == 1.0

@@ -227,12 +227,3 @@ def test_gold_that_is_not_one_number(gold):
 )
 def test_a_stated_number(answer, gold, score):
     assert scored(answer, gold, relative_tolerance=0.0) == score
-
-
-def test_a_shaped_number_earns_its_nearness():
-    row = {"solution": "100"}
-    assert numeric("104", {"solution": "100.0"}, shaped=True) == 1.0
-    assert numeric("120", row, shaped=True) == pytest.approx(0.8)
-    assert numeric("120", row) == 0.0
-    assert numeric("500", row, shaped=True) == 0.0
-    assert numeric("no idea", row, shaped=True) == 0.0

@@ -160,7 +160,7 @@ def gold_regions(
             return [], places.frame
         raise Unscorable(f"{fault}; if it means that nothing is there: empty_gold=nothing") from None
     if isinstance(gold, str) and gold[:1] in ("{", "["):
-        gold = next(iter(decoded(gold, strict, literal)), gold)
+        gold = decoded(gold, strict, literal, otherwise=gold)
     frame = places.gold_frame or places.frame
     if isinstance(gold, Mapping) and _is_ms_swifts(gold):
         frame = "norm1" if gold.get("bbox_type") == "norm1" else "pixel_original"

@@ -94,7 +94,7 @@ def read(text: str, order_of: OrderOf = as_corners) -> Action:
 def _values(text: str) -> list[Mapping[str, Json]]:
     """What a text gives as mappings: its tool calls, its JSON, its call, or a word with a place behind it."""
     if text[:1] in ("{", "["):
-        value = next(iter(decoded(text, first_value, literal)), None)
+        value = decoded(text, first_value, literal)
         items = value if isinstance(value, list) else [value]
         return [item for item in items if isinstance(item, Mapping)] if all(items) else []
     if called := tool_call.read_all(text):
@@ -177,7 +177,7 @@ def _by_role(value: Mapping[str, Any], depth: int = 0) -> dict[str, Any]:
             continue  # AITW's codes of actions are none
         if role == "arguments":
             given.setdefault(role, True)
-            inner = next(iter(decoded(inner, strict)), None) if isinstance(inner, str) else inner
+            inner = decoded(inner, strict)
             inner = inner[0] if isinstance(inner, list) and len(inner) == 1 else inner
         found = {role: inner}
         if role in ("action", "arguments"):

@@ -49,4 +49,4 @@ def call_in(text: str) -> Call | None:
 def _value(raw: str) -> Json:
     if raw[:1] in "\"'" and len(raw) > 1:
         return _ESCAPED.sub(lambda escape: {"n": "\n", "t": "\t"}.get(escape[1], escape[1]), raw[1:-1])
-    return next(iter(decoded(raw, literal)), raw) if raw[:1] in "[(-.0123456789TFN" else raw
+    return decoded(raw, literal, otherwise=raw) if raw[:1] in "[(-.0123456789TFN" else raw

@@ -92,8 +92,8 @@ def read(text: str, kind: Kind, order_of: OrderOf = as_corners) -> list[Region]:
 def says_nothing(value: Json) -> bool:
     """Whether a text, or a decoded value, says that nothing is there."""
     if isinstance(value, str):
-        held = decoded(value, strict)
-        return value.casefold() in NOTHING or (bool(held) and says_nothing(held[0]))
+        held = decoded(value, strict, otherwise=value)
+        return value.casefold() in NOTHING or (not isinstance(held, str) and says_nothing(held))
     if isinstance(value, Mapping):
         return all(says_nothing(inner) for key, inner in value.items() if key != "bbox_type")
     return all(map(says_nothing, value)) if isinstance(value, (list, tuple)) else value is None
@@ -111,7 +111,7 @@ def regions_in(value: Json, kind: Kind, order_of: OrderOf = as_corners) -> list[
 
 def _plain(text: str, kind: Kind, order_of: OrderOf) -> list[Region]:
     """The objects of JSON, or of bare numbers."""
-    value = next(iter(decoded(text, first_value, literal)), None) if text[:1] in ("[", "{") else None
+    value = decoded(text, first_value, literal) if text[:1] in ("[", "{") else None
     return regions_in(value if isinstance(value, (list, Mapping)) else text, kind, order_of)
 
 

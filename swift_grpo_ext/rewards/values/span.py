@@ -44,28 +44,25 @@ def read(text: str) -> list[Span]:
     Raises:
         Unread: It is none, or only such as end before they start.
     """
-    values = decoded(text, strict, literal) if text[:1] in ("[", "{", "(") else []
-    times = _walked(values[0]) if values else None
-    times = _written(text) if times is None else times
-    spans = [span for span in times or () if span[0] < span[1] <= MAX_SECONDS]
+    value = decoded(text, strict, literal) if text[:1] in ("[", "{", "(") else None
+    times = _walked(value) or _written(text)
+    spans = [span for span in times if span[0] < span[1] <= MAX_SECONDS]
     if not 0 < len(spans) <= MAX_SPANS:
         raise Unread(text, GRAMMAR)
     return spans
 
 
-def _written(text: str) -> list[Span] | None:
-    """The spans that a text is, one behind the other; None for anything else."""
+def _written(text: str) -> list[Span]:
+    """The spans that a text is, one behind the other; empty for anything else."""
     spans: list[Span] = []
     at = 0
     while at < len(text) and len(spans) <= MAX_SPANS:
         found = _SPAN.match(text, at)
-        if found is None:
-            return None
+        between = _BETWEEN.match(text, found.end()) if found else None
+        if found is None or (between is None and found.end() < len(text)):
+            return []
         spans.append((_seconds(found[1]), _seconds(found[2])))
-        between = _BETWEEN.match(text, found.end())
-        if between is None and found.end() < len(text):
-            return None
-        at = between.end() if between else found.end()
+        at = between.end() if between else len(text)
     return spans
 
 
@@ -76,16 +73,15 @@ def _seconds(time: str) -> float:
     return math.fsum(float(part) * 60**power for power, part in enumerate(reversed(plain.split(":"))))
 
 
-def _walked(value: Json, depth: int = 0) -> list[Span] | None:
-    """The spans of decoded JSON; None if it holds none."""
+def _walked(value: Json, depth: int = 0) -> list[Span]:
+    """The spans of decoded JSON."""
     if isinstance(value, str):
         return _written(value)
     if isinstance(value, dict):
-        ends = [next((value[key] for key in keys if key in value), None) for keys in (STARTS, ENDS)]
-        value = list(value.values()) if None in ends else ends
+        ends = [value[key] for keys in (STARTS, ENDS) for key in keys if key in value]
+        value = ends if len(ends) == 2 else list(value.values())
     if not isinstance(value, list) or depth > 4:
-        return None
-    if len(value) == 2 and all(isinstance(time, (int, float, str)) for time in value):
-        return _written(" to ".join(map(str, value)))
-    inner = [_walked(part, depth + 1) for part in value if isinstance(part, (dict, list)) or depth]
-    return [span for part in inner for span in part or ()] or None
+        return []
+    pair = len(value) == 2 and not any(isinstance(part, (dict, list)) for part in value)
+    spans = _written(" to ".join(map(str, value))) if pair else []
+    return spans or [span for part in value for span in _walked(part, depth + 1)]

@@ -121,7 +121,7 @@ def _with_json(text: str) -> Iterator[ToolCall]:
         call = call if isinstance(call, dict) else value
         named = next((name for key in _NAMES if isinstance(name := call.get(key), str)), "")
         given = next((call[key] for key in _GIVEN if key in call), None)
-        given = next(iter(decoded(given, strict)), None) if isinstance(given, str) else given
+        given = decoded(given, strict)
         before = _BEFORE_JSON.search(text[max(0, start - 128) : start])
         if named and isinstance(given, dict):
             yield ToolCall(named, given)
@@ -136,11 +136,11 @@ def _object_at(text: str, start: int) -> tuple[dict[str, Any], int]:
         return _DECODER.raw_decode(text, start)
     except (ValueError, RecursionError):
         end = text.find("\n", start) if "\n" in text[start:] else len(text)
-        value = next(iter(decoded(text[start:end].rstrip(" )]>"), literal)), None)
+        value = decoded(text[start:end].rstrip(" )]>"), literal)
         return (value, end) if isinstance(value, dict) else ({}, start + 1)
 
 
 def _value(raw: str) -> Json:
     """An argument's value: JSON where it is JSON, else its text."""
     text = raw.strip("\n")
-    return next(iter(decoded(text.strip(), strict)), text)
+    return decoded(text.strip(), strict, otherwise=text)
