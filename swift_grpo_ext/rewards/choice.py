@@ -11,12 +11,10 @@ from swift_grpo_ext.rewards.place import answer_of, bare_gold
 from swift_grpo_ext.rewards.values.choice import read, read_all
 
 GOLD = ("solution", "answer")
-# "B. a dog", as data sets list an option
-_LEADING = re.compile(r"\s*\(?[A-Z](?:\)|[.:：、])\s*")
 
 
 def options_of(columns: Columns) -> dict[str, str]:
-    """Letter to text of the row's options; empty if the row lists none.
+    """Letter to text of the row's options, "B. a dog" without the B; empty if the row lists none.
 
     Raises:
         Unscorable: The options are neither a list nor a mapping, nor a text of one.
@@ -28,10 +26,8 @@ def options_of(columns: Columns) -> dict[str, str]:
     if not isinstance(options, Mapping):
         raise Unscorable(f"options {options!r:.80} are neither a list nor a mapping, nor JSON of one")
     listed = {str(letter).strip().upper(): str(text) for letter, text in options.items() if text is not None}
-    marked = [(_LEADING.match(text), letter) for letter, text in listed.items()]
-    if marked and all(mark and mark[0].strip(" (")[0] == letter for mark, letter in marked):
-        return {letter: _LEADING.sub("", text, count=1) for letter, text in listed.items()}
-    return listed
+    marks = {letter: rf"\A\s*\(?{re.escape(letter)}[).:：、]\s*" for letter in listed}
+    return {letter: re.sub(marks[letter], "", text) for letter, text in listed.items()}
 
 
 def _gold_letters(columns: Columns, options: dict[str, str]) -> frozenset[str]:

@@ -10,7 +10,7 @@ from pydantic import Field
 from swift_grpo_ext.rewards.contract import Columns, Outcome, Unread, Unscorable, gold_value, reward
 from swift_grpo_ext.rewards.gold.frames import SIZES_COLUMN, extent, image_aspect
 from swift_grpo_ext.rewards.gold.geometry import strictly_inside
-from swift_grpo_ext.rewards.gold.regions import PLACES, Places, check_gold_region, check_inside, moved
+from swift_grpo_ext.rewards.gold.regions import PLACES, Places, converted
 from swift_grpo_ext.rewards.grounding import written_point
 from swift_grpo_ext.rewards.json_text import Json
 from swift_grpo_ext.rewards.place import answer_of, unwrapped
@@ -49,7 +49,11 @@ def _gold_action(columns: Columns, places: Places) -> Action:
         action = None
     if action is None:
         raise Unscorable(f"gold {gold!r:.80} is no action")
-    target, end = (_placed(place, columns, places) for place in (action.target, action.end))
+    source = places.gold_frame or places.frame
+    target, end = (
+        place and converted([place], source, places.frame, columns, places)[0]
+        for place in (action.target, action.end)
+    )
     action = replace(action, target=target, end=end)
     if action.kind in _MOVES and not (action.text or action.towards):
         raise Unscorable(f"gold {gold!r:.80} has no direction")
@@ -60,15 +64,6 @@ def _gold_action(columns: Columns, places: Places) -> Action:
 
 def _written(gold: Json) -> str:
     return unwrapped(gold) if isinstance(gold, str) else json.dumps(gold)
-
-
-def _placed(place: Region | None, columns: Columns, places: Places) -> Region | None:
-    if place is None:
-        return None
-    source = places.gold_frame or places.frame
-    check_gold_region(place)
-    check_inside(place, source, columns, places.image_index)
-    return moved(place, source, places.frame, columns, places.image_index)
 
 
 def _gold_action_text(columns: Columns, *, places: Places = PLACES, **_: object) -> str:

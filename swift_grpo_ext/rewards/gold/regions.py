@@ -125,13 +125,18 @@ def shown(places: Iterable[object]) -> str:
 def converted(
     regions: list[Region], source: Frame, target: Frame, columns: Columns, places: Places
 ) -> list[Region]:
-    """Gold objects in another frame; unscorable if the image's size shows that they cannot be in this one."""
-    moved_regions = []
+    """Gold objects in another frame.
+
+    Raises:
+        Unscorable: No answer could meet one, or the image's size shows that it cannot be in this frame.
+    """
+    there = []
     for region in regions:
         image = places.of_image(region)
-        moved_regions.append(moved(region, source, target, columns, image))
-        check_inside(region, source, columns, image)
-    return moved_regions
+        _check_gold(region)
+        there.append(moved(region, source, target, columns, image))
+        _check_inside(region, source, columns, image)
+    return there
 
 
 def moved(region: Region, source: Frame, target: Frame, columns: Columns, image: int) -> Region:
@@ -174,14 +179,12 @@ def gold_regions(
         raise Unscorable(f"gold {fault}") from None
     if not regions or len(regions) > MAX_REGIONS:
         raise Unscorable(f"gold {gold!r:.80} holds {len(regions)} objects, need 1 to {MAX_REGIONS}")
-    for region in regions:
-        check_gold_region(region)
-        if kind == "box" and region.box is None:
-            raise Unscorable(f"gold {gold!r:.80} holds a point, not a box")
+    if kind == "box" and not all(region.box for region in regions):
+        raise Unscorable(f"gold {gold!r:.80} holds a point, not a box")
     return regions, frame
 
 
-def check_gold_region(region: Region) -> None:
+def _check_gold(region: Region) -> None:
     """Refuse a gold place that no answer could meet: corners out of order, or without area.
 
     Raises:
@@ -193,7 +196,7 @@ def check_gold_region(region: Region) -> None:
         raise Unscorable(f"gold box {list(region.box)} has no area")
 
 
-def check_inside(region: Region, frame: Frame, columns: Columns, image: int) -> None:
+def _check_inside(region: Region, frame: Frame, columns: Columns, image: int) -> None:
     """Refuse a gold place outside of the image, or fractions for pixels, where the image size is known.
 
     Raises:

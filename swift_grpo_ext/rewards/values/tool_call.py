@@ -34,11 +34,12 @@ _TAGGED = re.compile(
     rf"|call tool=\"{_NAME}\""
 )
 _ARGUMENT = re.compile(
-    r"<param(?:eter)?(?:=| name=)\"?([\w.-]{1,64})\"?[^<>]{0,64}>"
+    r"(?:<param(?:eter)?(?:=| name=)\"?([\w.-]{1,64})\"?[^<>]{0,64}>"
     r"|<(?:arg|param)_key[^<>]{0,16}>([^<>]{1,64})</(?:arg|param)_key[^<>]{0,16}>\s{0,4}<(?:arg|param)_value[^<>]{0,16}>"
-    r"|argument key=\"([\w.-]{1,64})\"[^<>]{0,64}<\|sep\|>"
+    r"|argument key=\"([\w.-]{1,64})\"[^<>]{0,64}<\|sep\|>)"
+    r"(.*?)(?:</(?:param|arg)|<\|close\|>argument|</function|</invoke|</tool_call|\Z)",
+    re.DOTALL,
 )
-_END = re.compile(r"</(?:param|arg)|<\|close\|>argument|</function|</invoke|</tool_call")
 _PLAIN_TAG = re.compile(rf"<{_NAME}>")  # an argument that is a tag of its own, as MiniMax M3 writes it
 # ReAct; Qwen's, DeepSeek's and Kimi's marks, Gemma's ``call:``
 _BEFORE_JSON = re.compile(
@@ -85,16 +86,12 @@ def _tagged(text: str) -> Iterator[ToolCall]:
     starts = list(_TAGGED.finditer(text))[:MAX_CALLS]
     for start, following in zip_longest(starts, starts[1:]):
         body = text[start.end() : following.start() if following else len(text)]
-        yield ToolCall(start[start.lastindex or 1], dict(_arguments(body)) or dict(_plain_tags(body)))
+        yield ToolCall(start[start.lastindex or 1], _arguments(body) or dict(_plain_tags(body)))
 
 
-def _arguments(body: str) -> Iterator[tuple[str, Json]]:
-    start = _ARGUMENT.search(body)
-    while start:
-        end = _END.search(body, start.end())
-        stop = end.start() if end else len(body)
-        yield start[start.lastindex or 1].strip(), _value(body[start.end() : stop])
-        start = _ARGUMENT.search(body, stop)
+def _arguments(body: str) -> dict[str, Json]:
+    found = (argument.groups() for argument in _ARGUMENT.finditer(body))
+    return {(first or second or third).strip(): _value(raw) for first, second, third, raw in found}
 
 
 def _plain_tags(body: str, depth: int = 0) -> Iterator[tuple[str, Json]]:
