@@ -45,25 +45,21 @@ class Sampler:
         # Places in some of the tensors, evenly spread; at each look their number and sizes are the same.
         self._places: dict[int, Tensor] = {}
         chosen = min(len(present), limit)
-        for step in range(chosen):
-            number = round(step * (len(present) - 1) / max(1, chosen - 1))
+        for number in torch.linspace(0, len(present) - 1, chosen).round().int().tolist():
             size = present[number].numel()
             places = torch.randint(size, (min(elements, size),), generator=generator)
             self._places[number] = places.to(present[number].device)
         # How many elements of its tensor each sampled one stands for.
         self._weights = [present[number].numel() / len(places) for number, places in self._places.items()]
+        self._elements = sum(present[number].numel() for number in self._places)
         self._before = self._values()
 
     def look(self) -> Movement:
         """What changed since the last look."""
-        before = self._before
-        self._before = self._values()
-        pairs = zip(self._before, before, strict=True)
-        changed = [float((now != then).sum()) for now, then in pairs]
-        sizes = map(len, self._before)
-        elements = sum(weight * size for weight, size in zip(self._weights, sizes, strict=True))
-        moved = sum(weight * number for weight, number in zip(self._weights, changed, strict=True))
-        return Movement(elements, moved)
+        before, self._before = self._before, self._values()
+        looks = zip(self._weights, self._before, before, strict=True)
+        moved = sum(weight * float((now != then).sum()) for weight, now, then in looks)
+        return Movement(self._elements, moved)
 
     def _values(self) -> list[Tensor]:
         """The sampled elements of each tensor, on the CPU; all of one type and device are copied together."""

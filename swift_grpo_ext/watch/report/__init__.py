@@ -22,7 +22,7 @@ MOST_BYTES = 1 << 30  # of logged completions, that are read at the end of a run
 COMPLETIONS = 5000  # completions of one run that a page shows unless more are asked for
 
 _FOLDER = Path(__file__).parent
-_SCRIPTS = ("page.js", "summary.js", "groups.js", "curves.js", "gallery.js", "start.js")
+_SCRIPTS = ("page.js", "summary.js", "groups.js", "curves.js", "gallery.js", "prompts.js", "start.js")
 
 # ms-swift's arguments that shape a run, in the order in which they are shown.
 _ARGUMENTS = """
@@ -81,39 +81,12 @@ def write_report(
     folders = [output_dir] if isinstance(output_dir, (str, Path)) else output_dir
     runs = [read_run(folder) for folder in folders]
     verdicts = tuple(map(judge, runs))
-    text = rendered(runs, verdicts, title, extra_figures, sections, completions)
-    folder = Path(report_dir or (COMPARISON if len(runs) > 1 else runs[0].folder))
-    return WrittenReport(_written(folder / "report.html", text), verdicts)
-
-
-def rendered(
-    runs: Sequence[LoggedRun],
-    verdicts: Sequence[RunVerdict],
-    title: str = "",
-    extra_figures: Sequence[Figure] = (),
-    sections: Sequence[Section] = (),
-    completions: int = COMPLETIONS,
-) -> str:
-    """The page of runs, as HTML.
-
-    Raises:
-        MissingExtraError: jinja2 is not installed.
-    """
-    render = _renderer()
     names = run_names(runs)
     script = "\n".join((_FOLDER / name).read_text(encoding="utf-8") for name in _SCRIPTS)
-    return render(
+    text = _renderer()(
         title=title or ("GRPO run" if len(runs) == 1 else f"{len(runs)} GRPO runs"),
         version=__version__,
-        runs=[
-            {
-                **vars(run),
-                "resumed_from": run.resumed_from,
-                "name": name,
-                "verdict": verdict,
-            }
-            for name, verdict, run in zip(names, verdicts, runs, strict=True)
-        ],
+        runs=list(zip(names, verdicts, runs, strict=True)),
         extra_figures=extra_figures,
         sections=sections,
         arguments=_arguments(runs),
@@ -122,6 +95,8 @@ def rendered(
         script=script,
         script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
     )
+    folder = Path(report_dir or (COMPARISON if len(runs) > 1 else runs[0].folder))
+    return WrittenReport(_written(folder / "report.html", text), verdicts)
 
 
 def _written(html: Path, text: str) -> Path:
@@ -173,9 +148,12 @@ def _arguments(runs: Sequence[LoggedRun]) -> list[tuple[str, list[str], bool]]:
     """Name, value in each run, and whether the runs differ in it."""
     rows = []
     for name in _ARGUMENTS.split():
-        typed = [run.arguments.get(name) for run in runs]
-        lists = [value if isinstance(value, list) else [] if value is None else [value] for value in typed]
-        values = [", ".join(map(str, each)) for each in lists]
+        values = [_typed(run.arguments.get(name)) for run in runs]
         if any(values):
             rows.append((name, values, len(set(values)) > 1))
     return rows
+
+
+def _typed(value: object) -> str:
+    """An argument as it was typed; empty if it was not."""
+    return ", ".join(map(str, value)) if isinstance(value, list) else str("" if value is None else value)

@@ -9,7 +9,7 @@ from swift_grpo_ext.watch.report.run import LoggedRun, whole
 
 def bill(run: LoggedRun) -> dict[str, float]:
     """Seconds of each phase in the mean step, the longest first; empty if none was timed."""
-    seconds = Counter[str]()
+    seconds: Counter[str] = Counter()
     steps = 0
     for event in read_events(run.folder, ("bill",)):
         spent = event.get("seconds")

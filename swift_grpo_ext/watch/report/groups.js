@@ -1,6 +1,6 @@
 // Completions as groups: ms-swift writes those of a prompt in a row. Rows come as they were logged, unchecked.
 const OF_PROMPT = ["step", "prompt", "solution", "images", "question", "gold"];
-const OTHERS = new Set([...OF_PROMPT, "completion", "advantages", "regions", "read", "reason", "num_turns", "entropy", "split"]);
+const OTHERS = new Set([...OF_PROMPT, "completion", "advantages", "regions", "read", "reason", "num_turns", "entropy", "split", "of_prompt"]);
 const MOST_REGIONS = 300;
 
 function readGroups() {
@@ -39,7 +39,8 @@ function stepsOf(rows) {
 function groupOf(row, key) {
   const regions = objectOf(row.regions);
   return {
-    key, samples: [], step: row.step, prompt: row.prompt, images: row.images,
+    key, samples: [], step: row.step, prompt: row.prompt, images: row.images, mean: row.of_prompt,
+    asked: JSON.stringify([row.prompt, row.images, row.gold]),
     question: textOf(row.question), solution: textOf(row.gold) || textOf(row.solution),
     gold: regionsOf(regions.gold), image_index: Number.isInteger(regions.image) ? regions.image : 0,
   };

@@ -6,6 +6,9 @@ import json
 import math
 from collections.abc import Sequence
 from functools import lru_cache
+from statistics import fmean
+
+import numpy
 
 from swift_grpo_ext.watch.report.bill import bill
 from swift_grpo_ext.watch.report.run import Completion, LoggedRun, whole
@@ -22,21 +25,43 @@ _HARMLESS = {ord(char): f"\\u{ord(char):04x}" for char in "<>&\u2028\u2029"}
 
 def page_data(runs: Sequence[LoggedRun], names: Sequence[str], completions: int) -> str:
     """JSON that may stand inside of a ``<script>``; about so many completions of each run."""
-    images = dict[bytes, int]()
-    prompts = dict[str, int]()
+    images: dict[bytes, int] = {}
+    prompts: dict[str, int] = {}
 
     def shown(row: Completion) -> Completion:
         paths = row["images"] if isinstance(row.get("images"), list) else []
         numbers = [_image(path, images) for path in paths if isinstance(path, str)]
         return {**row, "prompt": prompts.setdefault(str(row.get("prompt")), len(prompts)), "images": numbers}
 
-    drawn = [
-        _curves(run) | {"name": name, "completions": list(map(shown, rows_within(run, completions)))}
-        for run, name in zip(runs, names, strict=True)
-    ]
-    data = {"runs": _shown(drawn), "prompts": _shown(list(prompts)), "images": list(map(data_uri, images))}
+    def drawn(run: LoggedRun, name: str) -> dict[str, object]:
+        means = means_of_prompts(run)
+        rows = [{**shown(row), "of_prompt": means[_prompt_of(row)]} for row in rows_within(run, completions)]
+        return {**_curves(run), "name": name, "completions": rows, "means": list(means.values())}
+
+    data = {
+        "runs": _shown(list(map(drawn, runs, names))),
+        "prompts": _shown(list(prompts)),
+        "images": list(map(data_uri, images)),
+    }
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     return text.translate(_HARMLESS)
+
+
+def means_of_prompts(run: LoggedRun) -> dict[str, float]:
+    """The mean reward of each prompt's completions over a run, of several rewards their sum."""
+    rewards = run.reward_names()
+    sums: dict[str, list[float]] = {}
+    for row in run.completions:
+        sums.setdefault(_prompt_of(row), []).append(sum(_number(row.get(name)) for name in rewards))
+    return {prompt: fmean(of_prompt) for prompt, of_prompt in sums.items()}
+
+
+def _number(value: object) -> float:
+    return value if isinstance(value, (int, float)) else 0.0
+
+
+def _prompt_of(row: Completion) -> str:
+    return str([row.get(name) for name in ("prompt", "images", "gold")])
 
 
 def _curves(run: LoggedRun) -> dict[str, object]:
@@ -68,7 +93,7 @@ def rows_within(run: LoggedRun, completions: int) -> list[Completion]:
     """All completions of some steps, spread evenly from the first to the last: about so many."""
     steps = list(dict.fromkeys(row["step"] for row in run.completions))
     kept = min(len(steps), max(1, len(steps) * completions // max(1, len(run.completions))))
-    chosen = {steps[round(number * (len(steps) - 1) / max(1, kept - 1))] for number in range(kept)}
+    chosen = {steps[place] for place in numpy.linspace(0, len(steps) - 1, kept).round().astype(int)}
     return [row for row in run.completions if row["step"] in chosen]
 
 

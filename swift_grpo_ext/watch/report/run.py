@@ -71,7 +71,9 @@ def read_run(output_dir: str | Path) -> LoggedRun:
     arguments = _object(folder / "args.json")
     names = _typed_names(arguments, steps)
     rows = read_completions(folder, damaged) if (folder / "completions.jsonl").is_file() else []
-    sampled = [{**row, "step": whole(row.get("step"))} for row in rows if row.get("split") != "eval"]
+    sampled = [
+        {**_renamed(row, names), "step": whole(row.get("step"))} for row in rows if row.get("split") != "eval"
+    ]
     evaluations = (replace(one, scores=_renamed(one.scores, names)) for one in read_evaluations(folder))
     return LoggedRun(
         folder,

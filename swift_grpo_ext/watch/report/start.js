@@ -2,5 +2,6 @@ readGroups();
 startGallery();
 drawSummary();
 drawCurves();
+drawPrompts();
 fillFilters();
 choose();

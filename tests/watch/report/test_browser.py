@@ -307,3 +307,38 @@ def test_a_run_that_goes_on_after_a_break(browser, tmp_path, screenshots):
     assert longest > max(others) > 10
     assert page.complaints() == []
     page.screenshot(screenshots / "report_resumed.png")
+
+
+def test_prompts_that_are_always_wrong_are_shown_with_their_golds(browser, tmp_path):
+    """Of eight prompts that are asked twice six are always wrong, one always right, and one half of the time."""
+    tables = []
+    for step in range(1, 17):
+        digit = step % 8
+        right = [float(digit == 0 or (digit == 1 and number % 2)) for number in range(4)]
+        made = table(step, ["a", "b", "c", "d"]) | {"gold": [f"gold {digit}"] * 4, "ext_choice": right}
+        made["advantages"] = [value - sum(right) / 4 for value in right]
+        tables.append(made)
+    report = write_report(write_run(tmp_path / "run", rising(16), completions=tables), completions=40)
+    page = browser.open(report.html.as_uri())
+    assert page.complaints() == []
+    assert page.text("#prompts summary") == "7 of 8 prompts never had a group with different rewards"
+    wrong, right = (
+        page.run(f"document.querySelectorAll('#prompts p')[{kind}].textContent") for kind in (0, 1)
+    )
+    assert wrong == "6 of 8 prompts are wrong in nine of ten completions or more. Look at their golds:"
+    assert right == "1 of 8 prompts are right in nine of ten completions or more"
+    cards = page.run("[...document.querySelectorAll('#prompts .card header')].map(node => node.textContent)")
+    golds = {card[card.index("gold: ") :] for card in cards}
+    assert golds < {f"gold: gold {digit}" for digit in (0, 2, 3, 4, 5, 6, 7)}, (
+        "ten of sixteen steps are shown"
+    )
+    assert len(golds) > 3
+
+
+def test_a_run_that_asked_each_prompt_once_has_no_list_of_them(browser, tmp_path):
+    tables = [table(step, ["a", "b", "c", "d"]) | {"gold": [f"gold {step}"] * 4} for step in range(1, 13)]
+    page = browser.open(
+        write_report(write_run(tmp_path / "run", rising(12), completions=tables)).html.as_uri()
+    )
+    assert page.complaints() == []
+    assert page.run("document.querySelectorAll('#prompts details').length") == 0
