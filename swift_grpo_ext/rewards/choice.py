@@ -5,7 +5,15 @@ import string
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from swift_grpo_ext.rewards.contract import Columns, Outcome, Unread, Unscorable, gold_value, restored, reward
+from swift_grpo_ext.rewards.contract import (
+    Columns,
+    Outcome,
+    Unscorable,
+    as_gold,
+    gold_value,
+    restored,
+    reward,
+)
 from swift_grpo_ext.rewards.json_text import decoded, literal, strict
 from swift_grpo_ext.rewards.place import answer_of, bare_gold
 from swift_grpo_ext.rewards.values.choice import read, read_all
@@ -37,10 +45,7 @@ def _gold_letters(columns: Columns, options: dict[str, str]) -> frozenset[str]:
         if isinstance(part, int) and not isinstance(part, bool) and 0 <= part < len(options):
             letters.add(list(options)[part])
             continue
-        try:
-            letters |= read_all(bare_gold(str(part)), options)
-        except Unread:
-            raise Unscorable(f"gold {part!r:.80} is no option") from None
+        letters |= as_gold(read_all, bare_gold(str(part)), options)
     return frozenset(letters)
 
 

@@ -7,14 +7,22 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from swift_grpo_ext.rewards.contract import Columns, Outcome, Unread, Unscorable, gold_value, reward
+from swift_grpo_ext.rewards.contract import (
+    Columns,
+    Outcome,
+    Unscorable,
+    as_gold,
+    gold_value,
+    restored,
+    reward,
+)
+from swift_grpo_ext.rewards.gold.columns import as_text
 from swift_grpo_ext.rewards.gold.frames import SIZES_COLUMN, extent, image_aspect
 from swift_grpo_ext.rewards.gold.geometry import strictly_inside
 from swift_grpo_ext.rewards.gold.regions import PLACES, Places, converted
 from swift_grpo_ext.rewards.grounding import written_point
-from swift_grpo_ext.rewards.json_text import Json
 from swift_grpo_ext.rewards.place import answer_of, unwrapped
-from swift_grpo_ext.rewards.values.action import OPPOSITE, Action, action_of, keys_of, read, status_of
+from swift_grpo_ext.rewards.values.action import OPPOSITE, Action, keys_of, read, status_of
 from swift_grpo_ext.rewards.values.region import Region, pointed_at
 from swift_grpo_ext.rewards.values.text import token_f1
 
@@ -32,23 +40,14 @@ def _gold_action(columns: Columns, places: Places) -> Action:
     """
     gold = gold_value(columns, GOLD)
     beside = {
-        role: columns[name]
+        role: restored(columns[name])
         for name, role in _BESIDE.items()
-        if columns.get(name) is not None
-        and "[-" not in str(columns[name])  # GUI-R1: [-100, -100] for no place
+        # GUI-R1 writes [-100, -100] for no place
+        if columns.get(name) is not None and "[-" not in str(columns[name])
     }
-    if beside and isinstance(gold, str) and not gold.lstrip().startswith("{"):
+    if beside and isinstance(gold, str) and not gold.startswith("{"):
         gold = {"action": gold, **beside}
-    try:
-        action = (
-            action_of(gold, places.in_gold)
-            if isinstance(gold, dict)
-            else read(_written(gold), places.in_gold)
-        )
-    except Unread:
-        action = None
-    if action is None:
-        raise Unscorable(f"gold {gold!r:.80} is no action")
+    action = as_gold(read, unwrapped(as_text(gold)), places.in_gold)
     source = places.gold_frame or places.frame
     target, end = (
         place and converted([place], source, places.frame, columns, places)[0]
@@ -60,10 +59,6 @@ def _gold_action(columns: Columns, places: Places) -> Action:
     if action.kind.endswith(_NEED_A_PLACE) and action.target is None:
         raise Unscorable(f"gold {gold!r:.80} has no place, or several")
     return action
-
-
-def _written(gold: Json) -> str:
-    return unwrapped(gold) if isinstance(gold, str) else json.dumps(gold)
 
 
 def _gold_action_text(columns: Columns, *, places: Places = PLACES, **_: object) -> str:
@@ -122,9 +117,7 @@ def click(
         1.0
     """
     gold = _gold_action(columns, places)
-    if gold.target is not None and gold.target.box is None:
-        extent(places.frame, columns, places.image_index)  # a row without sizes is not scored
-        image_aspect(columns, places.image_index)
+    _nearness(gold.target, gold.target, columns, radius, places)  # a row without sizes is not scored
     action = read(answer_of(completion, "located"), places.in_answers)
     return Outcome.of(_score(action, gold, columns, radius, places), action, gold)
 

@@ -132,6 +132,18 @@ class Unread(Exception):
         super().__init__(f"{text[:MAX_TOLD]!r} is no {grammar}" if grammar else text)
 
 
+def as_gold(read: Callable[..., _T], gold: Any, *arguments: Any) -> _T:
+    """A gold by the grammar of answers.
+
+    Raises:
+        Unscorable: It is none of them.
+    """
+    try:
+        return read(gold, *arguments)
+    except Unread as fault:
+        raise Unscorable(f"gold {fault}") from None
+
+
 MAX_TOLD = 200  # characters of an answer or a gold that are told
 UNREAD = "unread: "  # how the reason of a completion begins that is not in the form that the reward reads
 

@@ -27,13 +27,12 @@ usual ones.
 """
 
 import re
-from collections.abc import Callable, Iterable
-from typing import Literal, TypeAlias, TypeVar
+from collections.abc import Iterable
+from typing import Literal, TypeAlias
 
-from swift_grpo_ext.rewards.contract import MAX_TOLD, Columns, Unread, Unscorable, gold_value
+from swift_grpo_ext.rewards.contract import Unread
 from swift_grpo_ext.rewards.json_text import decoded, strict
 
-_T = TypeVar("_T")
 # A short value; a number or formula; a place on the image or an action, which may stand in a call or a fence.
 # A value that may begin a longer text; one of which there may be several; a long text;
 # what its last fence holds.
@@ -305,23 +304,6 @@ def unwrapped(text: str) -> str:
         if not inner or opening in inner or closing in inner:
             return text
         text = inner.strip()
-
-
-def read_gold(columns: Columns, names: tuple[str, ...], read: Callable[[str], _T]) -> _T:
-    """The gold of a row, read as answers are.
-
-    Raises:
-        NoGold: Every one of the columns is missing or empty.
-        Unscorable: The gold is no value of this kind.
-    """
-    gold = gold_value(columns, names)
-    items = gold if isinstance(gold, list) else [gold]
-    try:
-        if len(items) == 1 and isinstance(items[0], (str, int, float)):
-            return read(bare_gold(str(items[0])))
-    except Unread as fault:
-        raise Unscorable(f"gold {fault}") from None
-    raise Unscorable(f"gold {gold!r:.{MAX_TOLD}} is no text or number")
 
 
 def bare_gold(text: str) -> str:

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterable
 
-from swift_grpo_ext.rewards.contract import Columns, Outcome, Unread, Unscorable, gold_value, reward
+from swift_grpo_ext.rewards.contract import Columns, Outcome, Unscorable, as_gold, gold_value, reward
 from swift_grpo_ext.rewards.gold.columns import as_text
 from swift_grpo_ext.rewards.gold.times import invented_times
 from swift_grpo_ext.rewards.place import answer_of, unwrapped
@@ -31,11 +31,7 @@ def span_iou(predicted: Iterable[Span], gold: Iterable[Span]) -> float:
 
 
 def _gold_spans(columns: Columns) -> list[Span]:
-    gold = gold_value(columns, GOLD)
-    try:
-        return read(unwrapped(as_text(gold)))
-    except Unread as fault:
-        raise Unscorable(f"gold {fault}") from None
+    return as_gold(read, unwrapped(as_text(gold_value(columns, GOLD))))
 
 
 @reward(gold=GOLD, gold_text=lambda row, **_: json.dumps(_gold_spans(row)))

@@ -2,7 +2,7 @@
 
 import json
 
-from swift_grpo_ext.rewards.contract import Columns, Outcome, Unread, Unscorable, gold_value, reward
+from swift_grpo_ext.rewards.contract import Columns, Outcome, Unread, as_gold, gold_value, reward
 from swift_grpo_ext.rewards.gold.columns import as_text
 from swift_grpo_ext.rewards.gold.geometry import matched_mean
 from swift_grpo_ext.rewards.json_schema import field_f1
@@ -14,11 +14,7 @@ MAX_CALLS = 32  # of an answer; more are no answer
 
 
 def _gold_calls(columns: Columns) -> list[ToolCall]:
-    gold = gold_value(columns, GOLD)
-    try:
-        return read(as_text(gold))
-    except Unread:
-        raise Unscorable(f"gold {gold!r:.80} holds no tool call with a name and arguments") from None
+    return as_gold(read, as_text(gold_value(columns, GOLD)))
 
 
 @reward(

@@ -1,12 +1,14 @@
 """Golds as texts, and written as the completion that must score the maximum."""
 
 import json
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
-from swift_grpo_ext.rewards.contract import Columns, Reward, Unscorable, gold_value
+from swift_grpo_ext.rewards.contract import Columns, Reward, Unscorable, as_gold, gold_value
 from swift_grpo_ext.rewards.json_text import Json, decoded, literal, strict
-from swift_grpo_ext.rewards.place import MAX_ANSWER_CHARS
+from swift_grpo_ext.rewards.place import MAX_ANSWER_CHARS, bare_gold
+
+_T = TypeVar("_T")
 
 
 def gold_from(columns: Columns, names: tuple[str, ...], source: str, missing: Any = None) -> dict[str, Any]:
@@ -36,6 +38,17 @@ def gold_string(columns: Columns, names: tuple[str, ...]) -> str:
     if len(items) == 1 and _is_text(items[0]):
         return short_enough(str(items[0]))
     raise Unscorable(f"gold {value!r:.80} is not text")
+
+
+def read_gold(columns: Columns, names: tuple[str, ...], read: Callable[[str], _T]) -> _T:
+    """The gold of a row, read as answers are.
+
+    Raises:
+        NoGold: Every one of the columns is missing or empty.
+        Unscorable: The gold is no value of this kind.
+    """
+    gold = gold_value(columns, names)
+    return as_gold(read, bare_gold(str(gold) if isinstance(gold, bool) else gold_string(columns, names)))
 
 
 def gold_strings(columns: Columns, names: tuple[str, ...]) -> list[str]:

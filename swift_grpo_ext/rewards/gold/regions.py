@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Literal, TypeAlias, TypeVar
 
-from swift_grpo_ext.rewards.contract import Columns, NoGold, Outcome, Unread, Unscorable, gold_value
+from swift_grpo_ext.rewards.contract import Columns, NoGold, Outcome, Unread, Unscorable, as_gold, gold_value
 from swift_grpo_ext.rewards.gold.frames import SIZES_COLUMN, Frame, convert, extent
 from swift_grpo_ext.rewards.gold.geometry import area, matched_mean
 from swift_grpo_ext.rewards.json_text import Json, decoded, literal, strict
@@ -173,10 +173,7 @@ def gold_regions(
     gold = unwrapped(gold) if isinstance(gold, str) else gold
     if may_be_empty and says_nothing(gold):
         return [], frame
-    try:
-        regions = (read if isinstance(gold, str) else regions_in)(gold, kind, places.in_gold)
-    except Unread as fault:
-        raise Unscorable(f"gold {fault}") from None
+    regions = as_gold(read if isinstance(gold, str) else regions_in, gold, kind, places.in_gold)
     if not regions or len(regions) > MAX_REGIONS:
         raise Unscorable(f"gold {gold!r:.80} holds {len(regions)} objects, need 1 to {MAX_REGIONS}")
     if kind == "box" and not all(region.box for region in regions):

@@ -80,9 +80,10 @@ def read(text: str, order_of: OrderOf = as_corners) -> Action:
     Raises:
         Unread: It is none, or several.
     """
-    found = [action for value in _values(text) if (action := action_of(value, order_of))]
+    values = _values(text)
+    found = [action for value in values if (action := action_of(value, order_of))]
     if not found:
-        place = _one(text, order_of)
+        place = None if values else _one(text, order_of)
         if place is None:
             raise Unread(text, GRAMMAR)
         return Action("click", replace(place, label=""))
