@@ -59,15 +59,15 @@ def numeric(
 def is_near(predicted: Quantity, gold: Quantity, relative: float, absolute: float) -> bool:
     """Whether a number is within one of the tolerances."""
     wanted = gold.written
-    dimensions = {quantity.unit.dimension or "ratio" * quantity.percent for quantity in (predicted, gold)}
-    if "" in dimensions or dimensions == {"angle", "temperature"}:  # a bare number, or mere degrees
+    dimensions = {predicted.unit.dimension, gold.unit.dimension}
+    if len(dimensions) == 1:
+        readings = [gold.unit.from_base(predicted.value)]
+    elif "" in dimensions or dimensions == {"angle", "temperature"}:  # a bare number, or mere degrees
         readings = [predicted.written]
-    elif len(dimensions) == 1:
-        readings = [gold.unit.from_base(predicted.value) if gold.unit.dimension else predicted.written]
     else:
         return False
-    if predicted.percent != gold.percent:
-        readings.append(predicted.written * (0.01 if predicted.percent else 100))
+    if dimensions == {"", "ratio"}:
+        readings.append(predicted.written * (0.01 if predicted.unit.dimension else 100))
     rounding = 1e-9 * max(abs(wanted), abs(gold.unit.from_base(0)))
     allowed = max(absolute, relative * abs(wanted)) + rounding
     return min(abs(reading - wanted) for reading in readings) <= allowed

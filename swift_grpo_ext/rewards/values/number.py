@@ -23,7 +23,7 @@ MAX_UNIT = 50  # characters
 _DIGITS = r"\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d{1,3}(?: \d{3})+(?![\d ])|\d{1,300}(?:\.\d{0,300})?|\.\d{1,300}"
 _NUMBER = re.compile(
     rf"([-+−]?)\s?(?:US)?[$€£¥₹]?\s?([-+−]?)({_DIGITS})(?:\s?/\s?({_DIGITS}))?"
-    r"(?:\s?[×*]\s?10\s?\^\s?\{?([-+]?\d{1,3})\}?|[eE]([-+]?\d{1,3})(?![\w.]))?(\s?%|\s?percent\b)?"
+    r"(?:\s?[×*]\s?10\s?\^\s?\{?([-+]?\d{1,3})\}?|[eE]([-+]?\d{1,3})(?![\w.]))?"
 )
 _SCALE = re.compile(
     r"\s?((?:thousand|million|billion|trillion)(?=s?\b)|(?:bn|mn|tn|[kMb])\b|[十百千万萬亿億]{1,2})s?"
@@ -46,19 +46,16 @@ class Quantity:
     """A number with what it is in."""
 
     written: float  # without its unit; of a percentage the figure before the sign
-    percent: bool = False
     unit: Unit = NO_UNIT
     whole: bool = field(default=False, compare=False)  # it is written without decimals, fraction and power
 
     @property
     def value(self) -> float:
         """The number in the base unit of its dimension, a percentage as a share."""
-        return self.written / 100 if self.percent else self.unit.to_base(self.written)
+        return self.unit.to_base(self.written)
 
     def __str__(self) -> str:
-        return f"{self.written:.12g}{' %' * self.percent}" + f" ({self.unit.dimension})" * (
-            self.unit is not NO_UNIT
-        )
+        return f"{self.written:.12g}" + f" ({self.unit.dimension})" * bool(self.unit.dimension)
 
 
 def read(text: str) -> Quantity:
@@ -83,7 +80,7 @@ def read(text: str) -> Quantity:
 
 def _with_unit(number: re.Match[str], rest: str) -> Quantity | None:
     """The number with what stands behind it; None if that is more than a scale and a unit."""
-    before, sign, digits, divisor, power, exponent, percent = number.groups()
+    before, sign, digits, divisor, power, exponent = number.groups()
     value = _float(digits)
     if divisor:
         value = value / _float(divisor) if _float(divisor) else math.nan
@@ -95,7 +92,7 @@ def _with_unit(number: re.Match[str], rest: str) -> Quantity | None:
     if rest and unit is NO_UNIT and not _WHAT.fullmatch(rest):
         return None
     whole = "." not in digits and not (divisor or power or exponent)
-    return Quantity(-value if before + sign in ("-", "−") else value, bool(percent), unit, whole)
+    return Quantity(-value if before + sign in ("-", "−") else value, unit, whole)
 
 
 def _float(digits: str) -> float:

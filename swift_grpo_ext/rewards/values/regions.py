@@ -194,7 +194,7 @@ def _described(
     """The object that a mapping describes, those that its parallel lists do, or those inside of it."""
     roles = {key: role_of(str(key)) for key in value}
     given = {roles[key]: value[key] for key in reversed(list(value)) if value[key] is not None}
-    regions = _named(given)
+    regions = _named(given, depth)
     for key, inner in value.items():
         if roles[key] == "items" or (roles[key] == "place" and not isinstance(inner, Mapping)):
             regions += _walk(inner, "both" if "point" in key else "any", order_of, key, depth + 1)
@@ -232,9 +232,10 @@ def _name(name: Json) -> str:
     return str(name) if isinstance(name, (str, int)) else ""
 
 
-def _named(given: Mapping[str, Json]) -> list[Region]:
+def _named(given: Mapping[str, Json], depth: int) -> list[Region]:
     """The box or the point that keys such as ``x1``, ``width`` and ``top_left`` name; empty if none is."""
-    ends = [end for role in ("first", "last") for end in _walk(given.get(role), "both", as_corners)]
+    named = [given.get(role) for role in ("first", "last")]
+    ends = [end for each in named for end in _walk(each, "both", as_corners, depth=depth + 1)]
     corners = [number for end in ends for number in end.point or ()]
     if len(corners) == 4:
         return [region_of_numbers(corners)]

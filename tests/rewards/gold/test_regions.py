@@ -154,3 +154,10 @@ def test_ways_to_name_a_box(text):
         {"bbox_2d": [300, 200, 400, 260], "label": "dog"},
     ]
     assert F1(text, of(gold)) == 1.0
+
+
+@pytest.mark.parametrize("key", ["top_left", "bbox", "objects", "label", "x", "other"])
+@pytest.mark.parametrize("depth", [20, 300, 900, 3000])
+def test_no_depth_is_an_error(key, depth):
+    for text in (f'{{"{key}":' * depth + "1" + "}" * depth, f'[{{"{key}":' * depth + "1" + "}]" * depth):
+        assert IOU(text, of([10, 20, 110, 220])) == 0.0
