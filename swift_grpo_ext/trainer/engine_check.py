@@ -5,14 +5,16 @@ by, and its pass computes the log-prob of every sampled token. The token ids of 
 those of its row when the row is encoded. Both trainers use it.
 """
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from types import ModuleType
 from typing import Any
 
 import torch
 from accelerate.utils import gather_object
-from jaxtyping import Bool, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from swift_grpo_ext.models.families import family_of
@@ -26,19 +28,24 @@ from swift_grpo_ext.trainer.engine_verdict import (
     Agreement,
     Distance,
     judge,
+    of_one_turn,
     prompt_difference,
 )
 from swift_grpo_ext.trainer.host import once_of_run
 from swift_grpo_ext.trainer.row_names import row_name
 from swift_grpo_ext.trainer.samples import PerToken, VisionSample
 from swift_grpo_ext.watch.guard import Guard, watches
-from swift_grpo_ext.watch.records import EngineRecord
+from swift_grpo_ext.watch.records import PROMPT, WEIGHTS, EngineRecord
 
 PART = "engine check"
 FIRST = 3  # rollouts that are checked, each: a lost weight sync shows at the second
 EVERY = 50  # steps between two checks after them
-_GAP = 0.1  # nats from which on two log-probs of a token differ clearly
+_CLEARLY = 0.1  # of the largest gap of a turn: tokens beyond it are apart
 _LARGEST = 20.0  # nats: exp of more says no more
+
+_CLEAR = (
+    32  # tokens from which on a turn is judged by itself: one that is wrong drowns in many that are right
+)
 
 Encoded = dict[str, Any]
 
@@ -56,7 +63,8 @@ class EngineCheck:
         self._checks = 0
         self._step = -1  # of the newest check
         self._is_due = False
-        self._here = Agreement()  # what this rank has compared in the check at hand
+        # What this rank has compared in the check at hand, by turn; prompts are before the first.
+        self._here: defaultdict[int, Agreement] = defaultdict(Agreement)
         self._history: list[Agreement] = []
         self._say = once_of_run(host, "engine check: ")
         family = family_of(host.template.config)
@@ -74,7 +82,7 @@ class EngineCheck:
         if self._is_due:
             self._checks += 1
             self._step = step
-            self._here = Agreement(step=step)
+            self._here = defaultdict(Agreement, {0: Agreement(step=step)})
 
     @watches(PART)
     def note(self, samples: Sequence[VisionSample], outputs: Sequence[RolloutOutput]) -> None:
@@ -105,7 +113,7 @@ class EngineCheck:
         images = len(sample.images or images_in(sample.messages))
         decode = self._host.template.tokenizer.decode
         words = prompt_difference(prompt, encoded["input_ids"], self._placeholders, images, decode)
-        self._here += Agreement(prompts=1, prompt=words and f"{words} ({row_name(sample)})")
+        self._here[0] += Agreement(prompts=1, prompt=words and f"{words} ({row_name(sample)})")
 
     @watches(PART, reads_device=True)
     def add(
@@ -123,45 +131,51 @@ class EngineCheck:
             forwarded: Tokens that the policy's pass went over; None: all.
             samples: Of its rows, if they are known.
         """
-        engine = grpo_batch.rollout_per_token_logps
-        if not self._is_due or engine is None or engine.shape != logps.shape or self._why_not():
+        if not self._is_due or self._why_not():
             return
         # Brought here whole: each look below at values on a device would make the host wait for it.
         mask = grpo_batch.completion_mask.bool().cpu()
         turn, number = _turns(mask)
+        engine = grpo_batch.rollout_per_token_logps
+        engine = _by_turns(samples, mask, turn, number) if engine is None else engine.cpu()
+        if engine is None or engine.shape != logps.shape:
+            return
         mask = mask if forwarded is None else mask & forwarded.cpu()
-        difference = (engine.to(logps.device) - logps.detach()).float().cpu()
+        mask &= ~engine.isinf()  # not told
+        difference = engine - logps.detach().float().cpu()
         args = self._host.args
         if (args.top_p or 1) < 1 or (args.top_k or 0) > 0 or getattr(args, "min_p", 0):
             # The engine's log-probs are of what filters have left, so they may be larger and not smaller.
             difference = difference.clamp(max=0)
         gaps = difference.abs().nan_to_num(_LARGEST).clamp(max=_LARGEST)
-        first_gap = ""
-        for row, place in (mask & (gaps > _GAP)).nonzero()[:1].tolist():
+        for place in turn[mask].unique().tolist():
+            here = mask & (turn == place)
+            early = here & (number < EARLY)
+            distances = Distance.of(gaps[early]), Distance.of(gaps[here & ~early])
+            row, token = (here & (gaps >= _CLEARLY * gaps[here].max())).nonzero()[0].tolist()
             name = row_name(samples[row]) if samples else f"completion {row} of a micro-batch"
-            at = f"token {number[row, place]} of turn {turn[row, place]}"
+            at = f"token {number[row, token]} of turn {place}"
             first_gap = f"engine and trainer first differ at {at} of {name}"
-        is_early = number < EARLY
-        self._here += Agreement(
-            Distance.of(gaps[mask & is_early]), Distance.of(gaps[mask & ~is_early]), first_gap=first_gap
-        )
+            self._here[place] += Agreement(*distances, first_gap=first_gap)
 
     def compare(self) -> EngineRecord | None:
         """Judge the check of an update; None if none was due, or possible. Every rank comes here."""
         if not self._is_due:
             return None
         self._is_due = False
-        of_ranks: list[Agreement] = gather_object([self._here])
+        of_ranks: list[dict[int, Agreement]] = gather_object([dict(self._here)])
         return self.guard.run(PART, lambda: self._judged(of_ranks))
 
-    def _judged(self, of_ranks: Sequence[Agreement]) -> EngineRecord | None:
+    def _judged(self, of_ranks: Sequence[dict[int, Agreement]]) -> EngineRecord | None:
         args = self._host.args
         name = f"vLLM {args.vllm_mode}" if args.use_vllm else "transformers' generate"
-        half = args.bf16 or args.fp16 or next(self._host.model.parameters()).dtype.itemsize == 2
         lags = bool(self._history and getattr(args, "async_generate", False))
-        limit = HALF_PRECISION if half else FULL_PRECISION
-        record = judge(of_ranks, self._history, name, limit, lags)
-        now = sum(of_ranks, Agreement())
+        limit = HALF_PRECISION if self._is_half else FULL_PRECISION
+        whole = [sum(turns.values(), Agreement()) for turns in of_ranks]
+        now = sum(whole, Agreement())
+        record = judge(whole, self._history, name, limit, lags)
+        if not lags and record.rule != PROMPT and (text := of_one_turn(of_ranks, name, limit)):
+            record = replace(record, rule=WEIGHTS, text=text)
         self._history.append(now)
         if not now.prompts:
             self._say("prompts not compared: no token ids of the engine")
@@ -169,12 +183,41 @@ class EngineCheck:
             self._say(f"log-probs not compared: {self._why_not() or 'the engine returns none'}")
         return record if record.rule or now.all.tokens else None
 
+    @property
+    def _is_half(self) -> bool:
+        args = self._host.args
+        return bool(args.bf16 or args.fp16 or next(self._host.model.parameters()).dtype.itemsize == 2)
+
     def _why_not(self) -> str:
         """Say why log-probs of an engine are not of the policy's distribution; empty if they are."""
         args = self._host.args
         if args.repetition_penalty not in (None, 1.0):
             return "a repetition penalty changes what tokens are drawn from"
         return "" if args.temperature else "--temperature 0 draws nothing"
+
+
+def _by_turns(
+    samples: Sequence[VisionSample],
+    mask: Bool[Tensor, "batch keep"],
+    turn: Int[Tensor, "batch keep"],
+    number: Int[Tensor, "batch keep"],
+) -> Float[Tensor, "batch keep"] | None:
+    """Log-probs that an engine gave with each turn, in nats; infinite where it gave none.
+
+    A template closes each turn but the last by tokens that nobody sampled, for which ms-swift drops the
+    log-probs of all turns.
+    """
+    if not any(sample.rollout_logprobs for sample in samples):
+        return None
+    engine = torch.full(mask.shape, torch.inf)
+    for row, sample in enumerate(samples):
+        turns = sample.rollout_logprobs or []
+        if len(turns) != int((turn[row] * mask[row]).max()):
+            continue
+        for place, logps in enumerate(turns, 1):
+            here = mask[row] & (turn[row] == place) & (number[row] < len(logps))
+            engine[row, here] = torch.tensor(logps[: int(here.sum())], dtype=torch.float32)
+    return engine
 
 
 def _turns(

@@ -4,7 +4,8 @@
 of ``exp|d|``: the factor by which an importance ratio is off. NeMo-RL gates its recipes by hand at 1.05.
 """
 
-from collections.abc import Callable, Collection, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby, takewhile
 
@@ -25,6 +26,8 @@ _ADVICE = (
     "(usual: 0.01 to 0.03 in bf16, below 0.001 in fp32); --rollout_importance_sampling_mode token_truncate "
     "corrects for it"
 )
+_CLEAR = 32  # tokens from which on a turn is judged by itself
+_NOISE = 0.1  # micro-batches whose largest gap is less than this share of another's are healthy beside it
 _CONTEXT = 12  # tokens that are shown before a difference
 
 
@@ -66,7 +69,7 @@ class Agreement:
     rest: Distance = Distance()  # over the others
     prompts: int = 0  # whose token ids were compared
     prompt: str = ""  # how the first that differs does, in words
-    first_gap: str = ""  # where log-probs first differ clearly, in words
+    first_gap: str = ""  # where log-probs first differ, in words; of a micro-batch that is well apart
     step: int = 0  # optimizer steps taken before it
 
     @property
@@ -80,7 +83,7 @@ class Agreement:
             self.rest + other.rest,
             self.prompts + other.prompts,
             self.prompt or other.prompt,
-            self.first_gap or other.first_gap,
+            self.first_gap if self.all.largest >= _NOISE * other.all.largest else other.first_gap,
             max(self.step, other.step),
         )
 
@@ -114,6 +117,35 @@ def judge(
         f"{gap.mean_ratio:.3g}): {cause}; {now.first_gap}"
     )
     return replace(record, rule=rule, text=text.removesuffix("; "))
+
+
+def of_one_turn(checks: Iterable[Mapping[int, Agreement]], name: str, limit: float) -> str:
+    """Say of which turn alone engine and trainer differ; empty if of none, or of several.
+
+    It drowns in the mean over many turns, and where the others agree it is not the weights.
+
+    Args:
+        checks: Of each rank by turn, from 1 on; prompts stand at 0.
+        name: The engine's.
+        limit: Largest mean of exp|d| of a healthy engine.
+    """
+    turns: defaultdict[int, Agreement] = defaultdict(Agreement)
+    for turn, part in (item for check in checks for item in check.items()):
+        turns[turn] += part
+    compared = {turn: part.all.mean_ratio for turn, part in turns.items() if part.all.tokens >= _CLEAR}
+    apart = [turn for turn, ratio in compared.items() if ratio > limit]
+    if len(apart) != 1 or len(compared) == 1:
+        return ""
+    (turn,) = apart
+    usually = max(ratio for other, ratio in compared.items() if other != turn)
+    if compared[turn] - 1 <= _GROWN * (usually - 1):
+        return ""
+    gap = turns[turn].all
+    return (
+        f"{name} and trainer disagree on turn {turn} alone (mean |d| {gap.mean:.2g} nats, mean exp|d| "
+        f"{gap.mean_ratio:.3g}): the other turns agree, so the engine saw another question or image "
+        f"there, or sampled at other settings; {turns[turn].first_gap}"
+    )
 
 
 def _cause(now: Agreement, before: Sequence[Agreement], limit: float) -> tuple[str, str]:

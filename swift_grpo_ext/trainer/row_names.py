@@ -28,9 +28,11 @@ def described(sample: Completed, dataset: Iterable[object] | None) -> str:
 
 
 def row_name(sample: Completed, dataset: Iterable[object] | None = None) -> str:
-    """What to call a row: its number in the dataset if it is found, its own id, and its image or video."""
+    """Number of a row in the dataset if it is found, its own id, and its image, video or question."""
     number = row_number(dataset, sample.messages, sample.images, most=_ROWS_SEARCHED)
     shown = next(filter(None, map(_path, [*(sample.images or ()), *(sample.videos or ())])), "")
+    if not shown and sample.messages:  # pictures without a path
+        shown = f"asks {_short(sample.messages[0]['content'])}"
     name = "row" if number is None else f"row {number}"
     name += f" id {sample.extra['id']}" if "id" in sample.extra else ""
     return f"{name} ({shown})" if shown else name

@@ -13,15 +13,6 @@ FIRST = {"max_steps": 1}
 MOVES = {"learning_rate": 0.05, "reward_funcs": "even_characters"}
 
 
-# What the check by the policy's own pass does not do yet.
-LATER_TURNS = pytest.mark.xfail(
-    strict=True,
-    reason="ms-swift keeps an engine's log-probs over several turns only where a scheduler returns token ids, "
-    "so those turns are not compared",
-)
-FAR_IN_SUM = pytest.mark.xfail(strict=True, reason="no row is named where no token alone is far apart")
-
-
 def verdicts(output, kind="verdict", name="engine-"):
     (run,) = output.glob("v*")
     return [event for event in read_events(run, [kind]) if event["id"].startswith(name)]

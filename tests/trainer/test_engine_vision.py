@@ -12,7 +12,7 @@ from swift.rollout.multi_turn import multi_turns
 from swift_grpo_ext import testing
 from tests.conftest import built_once
 from tests.trainer.crops import Crops
-from tests.trainer.test_engine_check import FAR_IN_SUM, FIRST, LATER_TURNS, MOVES, run
+from tests.trainer.test_engine_check import FIRST, MOVES, run
 
 
 def sharp(folder, factor=6, **options):
@@ -50,7 +50,7 @@ class Noise:
 @pytest.mark.parametrize(
     ("fault", "overrides"),
     [
-        pytest.param("rows of M-RoPE", FIRST, marks=FAR_IN_SUM),
+        ("rows of M-RoPE", FIRST),
         ("channels", FIRST),
         ("filter", FIRST),
         ("old tower", {**MOVES, "beta": 0.01, "freeze_vit": False}),
@@ -72,7 +72,6 @@ def test_what_is_done_to_images_is_found(fault, overrides, sharp_qwen, tmp_path,
     assert "row (" in found[0]["text"]
 
 
-@LATER_TURNS
 @pytest.mark.parametrize("fault", ["BGR crop@2", "another crop@2"])
 def test_an_image_of_a_tool_that_is_read_otherwise_is_found(fault, sharp_qwen, tmp_path, monkeypatch):
     monkeypatch.setitem(multi_turns, "crops", Crops)
