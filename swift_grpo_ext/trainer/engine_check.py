@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 from accelerate.utils import gather_object
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from swift_grpo_ext.models.families import family_of
@@ -131,32 +131,35 @@ class EngineCheck:
             forwarded: Tokens that the policy's pass went over; None: all.
             samples: Of its rows, if they are known.
         """
-        if not self._is_due or self._why_not():
+        engine = grpo_batch.rollout_per_token_logps
+        has_turns = engine is None and any(sample.rollout_logprobs for sample in samples)
+        has_tokens = engine is not None and engine.shape == logps.shape
+        if not self._is_due or self._why_not() or not (has_turns or has_tokens):
             return
         # Brought here whole: each look below at values on a device would make the host wait for it.
-        mask = grpo_batch.completion_mask.bool().cpu()
-        turn, number = _turns(mask)
-        engine = grpo_batch.rollout_per_token_logps
-        engine = _by_turns(samples, mask, turn, number) if engine is None else engine.cpu()
-        if engine is None or engine.shape != logps.shape:
-            return
-        mask = mask if forwarded is None else mask & forwarded.cpu()
-        mask &= ~engine.isinf()  # not told
-        difference = engine - logps.detach().float().cpu()
+        mask = grpo_batch.completion_mask.bool()
+        mask = (mask if forwarded is None else mask & forwarded).cpu()
+        policy = logps.detach().float().cpu()
+        engine = policy if engine is None else engine.float().cpu()
+        for row, kept in enumerate(mask):
+            name = row_name(samples[row]) if samples else f"completion {row} of a micro-batch"
+            runs = kept.nonzero()[:, 0].tensor_split((kept.nonzero()[:, 0].diff() > 1).nonzero()[:, 0] + 1)
+            # A template closes turns by tokens that nobody sampled, for which ms-swift drops all log-probs.
+            turns = samples[row].rollout_logprobs or [] if has_turns else [engine[row, run] for run in runs]
+            for turn, (run, told) in enumerate(zip(runs, turns, strict=False), 1):
+                theirs = torch.as_tensor(told)[: len(run)]
+                difference = theirs - policy[row, run[: len(theirs)]]
+                self._here[turn] += self._agreement(difference, f"turn {turn} of {name}")
+
+    def _agreement(self, difference: Float[Tensor, " tokens"], place: str) -> Agreement:
         args = self._host.args
         if (args.top_p or 1) < 1 or (args.top_k or 0) > 0 or getattr(args, "min_p", 0):
             # The engine's log-probs are of what filters have left, so they may be larger and not smaller.
             difference = difference.clamp(max=0)
         gaps = difference.abs().nan_to_num(_LARGEST).clamp(max=_LARGEST)
-        for place in turn[mask].unique().tolist():
-            here = mask & (turn == place)
-            early = here & (number < EARLY)
-            distances = Distance.of(gaps[early]), Distance.of(gaps[here & ~early])
-            row, token = (here & (gaps >= _CLEARLY * gaps[here].max())).nonzero()[0].tolist()
-            name = row_name(samples[row]) if samples else f"completion {row} of a micro-batch"
-            at = f"token {number[row, token]} of turn {place}"
-            first_gap = f"engine and trainer first differ at {at} of {name}"
-            self._here[place] += Agreement(*distances, first_gap=first_gap)
+        token = int((gaps >= _CLEARLY * gaps.amax()).int().argmax()) if len(gaps) else 0
+        first_gap = f"engine and trainer first differ at token {token} of {place}"
+        return Agreement(Distance.of(gaps[:EARLY]), Distance.of(gaps[EARLY:]), first_gap=first_gap)
 
     def compare(self) -> EngineRecord | None:
         """Judge the check of an update; None if none was due, or possible. Every rank comes here."""
@@ -170,12 +173,16 @@ class EngineCheck:
         args = self._host.args
         name = f"vLLM {args.vllm_mode}" if args.use_vllm else "transformers' generate"
         lags = bool(self._history and getattr(args, "async_generate", False))
-        limit = HALF_PRECISION if self._is_half else FULL_PRECISION
-        whole = [sum(turns.values(), Agreement()) for turns in of_ranks]
-        now = sum(whole, Agreement())
-        record = judge(whole, self._history, name, limit, lags)
-        if not lags and record.rule != PROMPT and (text := of_one_turn(of_ranks, name, limit)):
+        half = args.bf16 or args.fp16 or next(self._host.model.parameters()).dtype.itemsize == 2
+        limit = HALF_PRECISION if half else FULL_PRECISION
+        of_rank = [sum(turns.values(), Agreement()) for turns in of_ranks]
+        record = judge(of_rank, self._history, name, limit, lags)
+        by_turn: defaultdict[int, Agreement] = defaultdict(Agreement)
+        for turn, part in (each for turns in of_ranks for each in turns.items()):
+            by_turn[turn] += part
+        if not lags and record.rule != PROMPT and (text := of_one_turn(by_turn, name, limit)):
             record = replace(record, rule=WEIGHTS, text=text)
+        now = sum(of_rank, Agreement())
         self._history.append(now)
         if not now.prompts:
             self._say("prompts not compared: no token ids of the engine")
@@ -183,49 +190,9 @@ class EngineCheck:
             self._say(f"log-probs not compared: {self._why_not() or 'the engine returns none'}")
         return record if record.rule or now.all.tokens else None
 
-    @property
-    def _is_half(self) -> bool:
-        args = self._host.args
-        return bool(args.bf16 or args.fp16 or next(self._host.model.parameters()).dtype.itemsize == 2)
-
     def _why_not(self) -> str:
         """Say why log-probs of an engine are not of the policy's distribution; empty if they are."""
         args = self._host.args
         if args.repetition_penalty not in (None, 1.0):
             return "a repetition penalty changes what tokens are drawn from"
         return "" if args.temperature else "--temperature 0 draws nothing"
-
-
-def _by_turns(
-    samples: Sequence[VisionSample],
-    mask: Bool[Tensor, "batch keep"],
-    turn: Int[Tensor, "batch keep"],
-    number: Int[Tensor, "batch keep"],
-) -> Float[Tensor, "batch keep"] | None:
-    """Log-probs that an engine gave with each turn, in nats; infinite where it gave none.
-
-    A template closes each turn but the last by tokens that nobody sampled, for which ms-swift drops the
-    log-probs of all turns.
-    """
-    if not any(sample.rollout_logprobs for sample in samples):
-        return None
-    engine = torch.full(mask.shape, torch.inf)
-    for row, sample in enumerate(samples):
-        turns = sample.rollout_logprobs or []
-        if len(turns) != int((turn[row] * mask[row]).max()):
-            continue
-        for place, logps in enumerate(turns, 1):
-            here = mask[row] & (turn[row] == place) & (number[row] < len(logps))
-            engine[row, here] = torch.tensor(logps[: int(here.sum())], dtype=torch.float32)
-    return engine
-
-
-def _turns(
-    mask: Bool[Tensor, "batch keep"],
-) -> tuple[Int[Tensor, "batch keep"], Int[Tensor, "batch keep"]]:
-    """For each sampled token its turn, from 1, and its number in it, from 0: turns are runs of the mask."""
-    places = torch.arange(mask.shape[1], device=mask.device).expand_as(mask)
-    before = torch.nn.functional.pad(mask[:, :-1], (1, 0))
-    starts = mask & ~before
-    begin = torch.where(starts, places, 0).cummax(1).values
-    return starts.cumsum(1), places - begin

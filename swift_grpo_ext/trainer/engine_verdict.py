@@ -4,8 +4,7 @@
 of ``exp|d|``: the factor by which an importance ratio is off. NeMo-RL gates its recipes by hand at 1.05.
 """
 
-from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby, takewhile
 
@@ -119,32 +118,27 @@ def judge(
     return replace(record, rule=rule, text=text.removesuffix("; "))
 
 
-def of_one_turn(checks: Iterable[Mapping[int, Agreement]], name: str, limit: float) -> str:
+def of_one_turn(turns: Mapping[int, Agreement], name: str, limit: float) -> str:
     """Say of which turn alone engine and trainer differ; empty if of none, or of several.
 
     It drowns in the mean over many turns, and where the others agree it is not the weights.
 
     Args:
-        checks: Of each rank by turn, from 1 on; prompts stand at 0.
+        turns: By turn, over all ranks.
         name: The engine's.
         limit: Largest mean of exp|d| of a healthy engine.
     """
-    turns: defaultdict[int, Agreement] = defaultdict(Agreement)
-    for turn, part in (item for check in checks for item in check.items()):
-        turns[turn] += part
-    compared = {turn: part.all.mean_ratio for turn, part in turns.items() if part.all.tokens >= _CLEAR}
-    apart = [turn for turn, ratio in compared.items() if ratio > limit]
-    if len(apart) != 1 or len(compared) == 1:
+    gaps = {turn: part.all for turn, part in turns.items() if part.all.tokens >= _CLEAR}
+    worst = max(gaps, key=lambda turn: gaps[turn].mean_ratio, default=0)
+    others = sum((gap for turn, gap in gaps.items() if turn != worst), Distance())
+    usual = max(limit - 1, _GROWN * (others.mean_ratio - 1))
+    if not others.tokens or gaps[worst].mean_ratio - 1 <= usual:
         return ""
-    (turn,) = apart
-    usually = max(ratio for other, ratio in compared.items() if other != turn)
-    if compared[turn] - 1 <= _GROWN * (usually - 1):
-        return ""
-    gap = turns[turn].all
+    gap = gaps[worst]
     return (
-        f"{name} and trainer disagree on turn {turn} alone (mean |d| {gap.mean:.2g} nats, mean exp|d| "
+        f"{name} and trainer disagree on turn {worst} alone (mean |d| {gap.mean:.2g} nats, mean exp|d| "
         f"{gap.mean_ratio:.3g}): the other turns agree, so the engine saw another question or image "
-        f"there, or sampled at other settings; {turns[turn].first_gap}"
+        f"there, or sampled at other settings; {turns[worst].first_gap}"
     )
 
 

@@ -5,13 +5,13 @@ import math
 import pytest
 import torch
 
-from swift_grpo_ext.trainer.engine_check import _turns
 from swift_grpo_ext.trainer.engine_verdict import (
     FULL_PRECISION,
     HALF_PRECISION,
     Agreement,
     Distance,
     judge,
+    of_one_turn,
     prompt_difference,
 )
 from swift_grpo_ext.watch.records import NUMERICS, PROMPT, WEIGHTS
@@ -99,10 +99,12 @@ def test_prompts_alone_are_compared_where_there_are_no_log_probs():
     assert "vLLM server got another prompt than the trainer: token 3" in found.text
 
 
-def test_turns_are_runs_of_the_mask():
-    turn, number = _turns(torch.tensor([[0, 1, 1, 0, 1, 1, 1], [1, 0, 0, 0, 1, 0, 1]]).bool())
-    assert turn.tolist() == [[0, 1, 1, 1, 2, 2, 2], [1, 1, 1, 1, 2, 2, 3]]
-    assert number[0].tolist() == [0, 0, 1, 2, 0, 1, 2]
+def test_a_turn_that_is_apart_alone_is_named():
+    turns = {0: Agreement(prompts=4), 1: check(1e-6, 1e-6), 2: check(0.004, 0.004), 3: check(1e-6, 1e-6)}
+    assert "disagree on turn 2 alone" in of_one_turn(turns, NAME, FULL_PRECISION)
+    assert of_one_turn({**turns, 3: check(0.004, 0.004)}, NAME, FULL_PRECISION) == ""
+    assert of_one_turn({2: turns[2]}, NAME, FULL_PRECISION) == ""
+    assert of_one_turn({**turns, 2: check(1e-4, 1e-4)}, NAME, FULL_PRECISION) == ""
 
 
 def decode(ids):
