@@ -266,29 +266,23 @@ class Reward:
         self, completion: Completion, columns: Columns, defaults: Columns | None = None, **parameters: object
     ) -> Outcome:
         """Like calling it, with what was read and why; a row's columns override `defaults`."""
-        if self.cost == "async":
-            return asyncio.run(self.awaited(completion, columns, defaults, **parameters))
-        try:
-            chosen = self._chosen(columns, defaults, parameters)
-            return self._outcome(self.function(completion_text(completion), columns, **chosen))
-        except (Unscorable, Unread) as fault:
-            return self._without(fault)
+        scored = self.awaited(completion, columns, defaults, **parameters)
+        return asyncio.run(scored) if self.cost == "async" else finished(scored)
 
     async def awaited(
         self, completion: Completion, columns: Columns, defaults: Columns | None = None, **parameters: object
     ) -> Outcome:
         """`outcome` inside a running loop."""
-        if self.cost != "async":
-            return self.outcome(completion, columns, defaults, **parameters)
         try:
             chosen = self._chosen(columns, defaults, parameters)
-            return self._outcome(await self.function(completion_text(completion), columns, **chosen))
-        except (Unscorable, Unread) as fault:
-            return self._without(fault)
-
-    def waited(self, coroutine: Coroutine[Any, Any, _T]) -> _T:
-        """The result of a coroutine that scores, outside of a running loop."""
-        return asyncio.run(coroutine) if self.cost == "async" else finished(coroutine)
+            result = self.function(completion_text(completion), columns, **chosen)
+            result = await result if self.cost == "async" else result
+        except Unscorable as fault:
+            return Outcome(None, str(fault))
+        except Unread as fault:
+            return Outcome(self.low, f"{UNREAD}{fault}")
+        outcome = result if isinstance(result, Outcome) else Outcome(result)
+        return outcome if outcome.score is None else replace(outcome, score=self.checked(outcome.score))
 
     def _chosen(
         self, columns: Columns, defaults: Columns | None, parameters: dict[str, object]
@@ -298,16 +292,6 @@ class Reward:
             return self.declared.checked(parameters)
         given = self.declared.checked(parameters) if parameters else parameters
         return self.declared.packed({**(defaults or {}), **self.row_parameters(columns), **given})
-
-    def _without(self, fault: Unscorable | Unread) -> Outcome:
-        if isinstance(fault, Unscorable):
-            return Outcome(None, str(fault))
-        return Outcome(self.low, f"{UNREAD}{fault}")
-
-    def _outcome(self, result: float | Outcome) -> Outcome:
-        """What the function returned as an outcome with a checked score."""
-        outcome = result if isinstance(result, Outcome) else Outcome(result)
-        return outcome if outcome.score is None else replace(outcome, score=self.checked(outcome.score))
 
     def checked(self, score: float) -> float:
         """The score as a float; a RewardError if it is not finite or outside the declared range.

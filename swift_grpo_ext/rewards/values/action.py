@@ -208,13 +208,13 @@ def _with_ends(given: dict[str, Any]) -> dict[str, Any]:
 
 def _one(value: Json, order_of: OrderOf) -> Region | None:
     """The only place of a text, a list or a mapping."""
+    if value is None:
+        return None
     try:
         if isinstance(value, str):
             found = regions.read(value.strip(), "both", order_of)
         else:
-            found = regions.regions_in(
-                value if isinstance(value, Mapping) else {"box": value}, "both", order_of
-            )
+            found = regions.regions_in(value, "any", order_of)
     except Unread:
         return None
     return found[0] if len(found) == 1 else None

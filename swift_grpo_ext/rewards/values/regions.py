@@ -26,8 +26,9 @@ from swift_grpo_ext.rewards.contract import Unread
 from swift_grpo_ext.rewards.json_text import Json, decoded, first_value, literal, strict
 from swift_grpo_ext.rewards.values.region import OrderOf, Region, as_corners, region_of_numbers
 
-# Numbers without a key: with ``box`` four, or two pairs, are a box; with ``both`` a pair is a point, too.
-Kind: TypeAlias = Literal["box", "both"]
+# Numbers without a key: with ``box`` four, or two pairs, are a box; with ``both`` four are, and each pair is
+# a point; with ``any`` four or two pairs are a box, and one pair is a point.
+Kind: TypeAlias = Literal["box", "both", "any"]
 MAX_REGIONS = 300  # an answer with more objects counts as none
 NOTHING = ("[]", "{}", "none", "null", "nothing", "no object", "no objects", "not visible", "无", "没有")
 KEYS = {
@@ -84,7 +85,7 @@ def read(text: str, kind: Kind, order_of: OrderOf = as_corners) -> list[Region]:
     if len(regions) > MAX_REGIONS:
         raise Unread(f"{len(regions)} objects, at most {MAX_REGIONS} are read")
     if not regions:
-        what = {"box": "box", "both": "box or point"}[kind]
+        what = "box" if kind == "box" else "box or point"
         raise Unread(text, f"{what} ([x1, y1, x2, y2], [x, y], or JSON with keys such as bbox_2d, point_2d)")
     return regions
 
@@ -152,9 +153,7 @@ def _of_tag(found: re.Match[str], order_of: OrderOf) -> list[Region]:
     return [Region(point=point, label=label[1] if label else "") for point in points]
 
 
-def _walk(
-    value: Json, kind: Kind | Literal["any"], order_of: OrderOf, key: str = "", depth: int = 0
-) -> Iterator[Region]:
+def _walk(value: Json, kind: Kind, order_of: OrderOf, key: str = "", depth: int = 0) -> Iterator[Region]:
     """Regions in a decoded JSON value that stands under a key, depth first."""
     if depth > _MAX_DEPTH:
         return
@@ -171,7 +170,7 @@ def _walk(
                 yield from _walk(item, kind, order_of, key, depth + 1)
 
 
-def _numbers(value: Sequence[Any], kind: Kind | Literal["any"]) -> list[float] | None:
+def _numbers(value: Sequence[Any], kind: Kind) -> list[float] | None:
     """The numbers of a box or a point, where a list is one; texts of numbers count: ``["10", "20"]``."""
     if kind != "both" and len(value) == 2 and all(isinstance(pair, (list, tuple)) for pair in value):
         value = [number for pair in value if len(pair) == 2 for number in pair]
@@ -188,9 +187,7 @@ def _number(value: Any) -> float | None:
         return None
 
 
-def _described(
-    value: Mapping[str, Any], kind: Kind | Literal["any"], order_of: OrderOf, depth: int
-) -> list[Region]:
+def _described(value: Mapping[str, Any], kind: Kind, order_of: OrderOf, depth: int) -> list[Region]:
     """The object that a mapping describes, those that its parallel lists do, or those inside of it."""
     roles = {key: role_of(str(key)) for key in value}
     given = {roles[key]: value[key] for key in reversed(list(value)) if value[key] is not None}
