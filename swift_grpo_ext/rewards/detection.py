@@ -1,54 +1,42 @@
 """Object detection: sets of labelled boxes."""
 
-from collections import defaultdict
 from collections.abc import Sequence
-from typing import Annotated, TypeAlias
+from typing import Annotated
 
 from pydantic import Field
 
 from swift_grpo_ext.rewards.contract import Columns, Outcome, Unscorable, reward
 from swift_grpo_ext.rewards.gold.geometry import best_assignment, box_iou
-from swift_grpo_ext.rewards.gold.regions import GOLD, OBJECTS, READS, Objects, Places, gold_places
+from swift_grpo_ext.rewards.gold.regions import GOLD, OBJECTS, READS, Objects, gold_places, shown
 from swift_grpo_ext.rewards.grounding import gold_boxes_text
 from swift_grpo_ext.rewards.place import answer_of
-from swift_grpo_ext.rewards.values.region import Box
+from swift_grpo_ext.rewards.values.region import Box, Region
 from swift_grpo_ext.rewards.values.regions import read, says_nothing
 
-Threshold: TypeAlias = Annotated[float, Field(gt=0, le=1)]
+
+def _named(regions: Sequence[Region], labelled: bool) -> list[tuple[str, Box]]:
+    """The boxes with their labels as they are compared, with empty ones if the gold has none."""
+    return [
+        (" ".join(region.label.casefold().split()) * labelled, region.box) for region in regions if region.box
+    ]
 
 
-def _by_label(
-    answer: str, columns: Columns, places: Places
-) -> tuple[dict[str, list[Box]], dict[str, list[Box]]]:
-    """Predicted and gold boxes by label; all under one label if the gold has none.
-
-    Raises:
-        Unscorable: A gold label is the number of a class.
-    """
-    gold: dict[str, list[Box]] = defaultdict(list)
-    for region in gold_places(columns, "box", places):
-        assert region.box is not None
-        if region.label.isdecimal():
-            raise Unscorable(f"gold label {region.label!r} is a class number: write the class's name")
-        gold[" ".join(region.label.casefold().split())].append(region.box)
-    unlabelled = set(gold) == {""}
-    predicted: dict[str, list[Box]] = defaultdict(list)
-    for region in read(answer, "box", places.in_answers) if gold else ():
-        if region.box is not None:
-            label = "" if unlabelled else " ".join(region.label.casefold().split())
-            predicted[label].append(region.box)
-    return predicted, gold
-
-
-def hits(predicted: Sequence[Box], gold: Sequence[Box], threshold: float) -> int:
-    """The most one-to-one pairs of predicted and gold boxes whose IoU reaches the threshold."""
-    reached = [[box_iou(one, other) >= threshold for other in gold] for one in predicted]
+def hits(predicted: Sequence[tuple[str, Box]], gold: Sequence[tuple[str, Box]], threshold: float) -> int:
+    """The most one-to-one pairs of predicted and gold boxes of one label whose IoU reaches the threshold."""
+    reached = [
+        [label == other and box_iou(box, wanted) >= threshold for other, wanted in gold]
+        for label, box in predicted
+    ]
     return sum(reached[row][column] for row, column in best_assignment(reached))
 
 
 @reward(gold=GOLD, reads=READS, gold_text=gold_boxes_text)
 def detection_f1(
-    completion: str, columns: Columns, *, iou_threshold: Threshold = 0.5, places: Objects = OBJECTS
+    completion: str,
+    columns: Columns,
+    *,
+    iou_threshold: Annotated[float, Field(gt=0, le=1)] = 0.5,
+    places: Objects = OBJECTS,
 ) -> Outcome:
     """F1 of the detected objects at one IoU threshold, 0..1.
 
@@ -76,10 +64,15 @@ def detection_f1(
         >>> get_reward("ext_detection_f1")(answer, {"solution": gold})
         0.5
     """
+    gold = gold_places(columns, "box", places)
+    numbers = [region.label for region in gold if region.label.isdecimal()]
+    if numbers:
+        raise Unscorable(f"gold label {numbers[0]!r} is a class number: write the class's name")
     answer = answer_of(completion, "located")
-    predicted, gold = _by_label(answer, columns, places)
     if not gold:
         return Outcome.of(float(says_nothing(answer)), answer, "nothing")
-    pairs = sum(hits(predicted[label], boxes, iou_threshold) for label, boxes in gold.items())
-    score = 2 * pairs / (sum(map(len, predicted.values())) + sum(map(len, gold.values())))
-    return Outcome.of(score, dict(predicted), dict(gold))
+    labelled = any(region.label for region in gold)
+    predicted = _named(read(answer, "box", places.in_answers), labelled)
+    wanted = _named(gold, labelled)
+    score = 2 * hits(predicted, wanted, iou_threshold) / (len(predicted) + len(wanted))
+    return Outcome.of(score, shown(predicted), shown(wanted))

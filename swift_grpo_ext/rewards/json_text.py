@@ -26,7 +26,7 @@ def first_value(text: str) -> Json:
         RecursionError: It is nested too deep.
     """
     value: Json
-    value, end = _DECODER.raw_decode(text)
+    value, end = DECODER.raw_decode(text)
     if text[end:].strip(" \t\r\n]}`"):
         raise ValueError("something stands behind it")
     return value
@@ -39,7 +39,7 @@ def strict(text: str) -> Json:
         ValueError: It is no JSON, holds NaN or an infinity, or gives a key twice.
         RecursionError: It is nested too deep.
     """
-    value: Json = json.loads(text, object_pairs_hook=once_each, parse_constant=_refused)
+    value: Json = DECODER.decode(text)
     return value
 
 
@@ -59,7 +59,7 @@ def _refused(name: str) -> None:
     raise ValueError(f"{name} is no JSON")
 
 
-_DECODER = json.JSONDecoder(object_pairs_hook=once_each, parse_constant=_refused)
+DECODER = json.JSONDecoder(object_pairs_hook=once_each, parse_constant=_refused)
 
 
 def literal(text: str) -> Json:

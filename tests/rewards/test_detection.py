@@ -40,7 +40,8 @@ def test_hits_are_the_most_possible(seed):
         sum(box_iou(a, b) >= 0.6 for a, b in zip(few, order, strict=False))
         for order in itertools.permutations(many, len(few))
     )
-    assert hits(predicted, gold, 0.6) == best
+    assert hits([("cat", box) for box in predicted], [("cat", box) for box in gold], 0.6) == best
+    assert hits([("cat", box) for box in predicted], [("dog", box) for box in gold], 0.6) == 0
 
 
 def test_f1():

@@ -10,14 +10,13 @@ True
 Nothing is ever run, and a key that stands twice in one call makes it none.
 """
 
-import json
 import re
 from collections.abc import Iterator
 from itertools import zip_longest
 from typing import Any, NamedTuple
 
 from swift_grpo_ext.rewards.contract import Unread
-from swift_grpo_ext.rewards.json_text import Json, decoded, literal, once_each, strict
+from swift_grpo_ext.rewards.json_text import DECODER, Json, decoded, literal, strict
 from swift_grpo_ext.rewards.values.call import call_in
 
 GRAMMAR = 'tool call ({"name": ..., "arguments": {...}}, or the model family\'s own form)'
@@ -47,7 +46,6 @@ _BEFORE_JSON = re.compile(
     rf"(?:functions\.)?{_NAME}(?::\d{{1,4}})?(?:\s{{0,4}}(?:Action Input:|✿ARGS✿:|<｜tool▁sep｜>"
     r"|<\|tool_call_argument_begin\|>|\[ARGS\]|\s```(?:json)?)\s{0,4}|\s{0,4})\Z"
 )
-_DECODER = json.JSONDecoder(object_pairs_hook=once_each)
 
 
 class ToolCall(NamedTuple):
@@ -130,7 +128,7 @@ def _with_json(text: str) -> Iterator[ToolCall]:
 def _object_at(text: str, start: int) -> tuple[dict[str, Any], int]:
     """The object in JSON, or in Python's writing, that starts there, and where it ends; else an empty one."""
     try:
-        return _DECODER.raw_decode(text, start)
+        return DECODER.raw_decode(text, start)
     except (ValueError, RecursionError):
         end = text.find("\n", start) if "\n" in text[start:] else len(text)
         value = decoded(text[start:end].rstrip(" )]>"), literal)
