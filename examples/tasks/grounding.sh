@@ -11,7 +11,7 @@ cd "$(dirname "$0")"
 export CUDA_VISIBLE_DEVICES=0
 export MAX_PIXELS=1003520  # of one image, after resizing: 1,280 tokens
 export ROOT_IMAGE_DIR="${IMAGES:-data}"
-export SWIFT_GRPO_EXT_REWARD_TABLE='{"rewards": {"*": {"parameters": {"gold_frame": "pixel_original"}}}}'
+export SWIFT_GRPO_EXT_REWARD_TABLE='{"rewards": {"ext_iou": {"parameters": {"gold_frame": "pixel_original"}}}}'
 swift rlhf --rlhf_type grpo \
     --model Qwen/Qwen2.5-VL-3B-Instruct \
     --external_plugins "$(swift-grpo-ext path)" \

@@ -5,7 +5,6 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from itertools import zip_longest
 from typing import TypeAlias, TypeVar
 
 from swift_grpo_ext.rewards.contract import Columns, Outcome, Unread, Unscorable, reward
@@ -16,7 +15,10 @@ from swift_grpo_ext.rewards.values.text import edit_similarity
 GOLD = ("solution", "table", "answer")
 MAX_GOLD_CELLS = 400
 
-_TAG = re.compile(r"<(/?)(table|tr|td|th)\b([^<>]{0,512})>", re.IGNORECASE)
+# A tag, and what stands up to the next one.
+_TAG = re.compile(
+    r"<(/?)(table|tr|td|th)\b([^<>]{0,512})>((?:(?!</?(?:table|tr|td|th)\b).)*)", re.IGNORECASE | re.DOTALL
+)
 _OTHER_TAG = re.compile(r"</?[A-Za-z][^<>]{0,256}>")
 _SPAN = re.compile(r"\b(colspan|rowspan)\s{0,4}=\s{0,4}[\"']?(\d{1,3})", re.IGNORECASE)
 _RULE = re.compile(r"[\s|:-]*\Z")
@@ -44,17 +46,13 @@ def parse_table(text: str) -> Table:
 
 def _from_html(text: str) -> Table:
     table: Table = []
-    marks = list(_TAG.finditer(text))
-    for mark, following in zip_longest(marks, marks[1:]):
-        closing = mark[1]
-        name = mark[2].lower()
-        if closing or name == "table":
+    for closing, name, attributes, content in _TAG.findall(text):
+        if closing or name.lower() == "table":
             continue
-        if name == "tr" or not table:
+        if name.lower() == "tr" or not table:
             table.append([])
-        if name != "tr":
-            content = text[mark.end() : following.start() if following else len(text)]
-            spans = {key.lower(): int(number) for key, number in _SPAN.findall(mark[3])}
+        if name.lower() != "tr":
+            spans = {key.lower(): int(number) for key, number in _SPAN.findall(attributes)}
             table[-1].append(Cell(_clean(content), spans.get("colspan", 1), spans.get("rowspan", 1)))
     return [row for row in table if row]
 

@@ -14,7 +14,7 @@ from transformers import TrainerCallback, TrainingArguments
 
 from swift_grpo_ext.ms_swift.shared import GRPOBatch, callbacks_map
 from swift_grpo_ext.rewards.catalogue import PREFIX
-from swift_grpo_ext.rewards.runtime.ledger import Counts
+from swift_grpo_ext.rewards.runtime.ledger import Report
 from swift_grpo_ext.settings import disabled
 from swift_grpo_ext.swap import swapped
 from swift_grpo_ext.trainer import rollout_facts
@@ -247,16 +247,16 @@ class Monitors:
         names = zip(self._host.reward_func_names, scoring.reward_names, scores.T.tolist(), strict=False)
         for name, called, column in names:
             infinite = round(figures.get(f"rewards/{name}/infinite", 0))
-            counts = scoring.counts.get(name, Counts(0, 0, 0))
+            counts = scoring.counts.get(name, Report())
             own = not called.startswith(PREFIX)
             facts = rollout_facts.reward_facts(
                 called, rollout_facts.meant_scores(column, size) if own else column, infinite
             )
-            if counts.applies:
+            if counts.completions:
                 facts = replace(
                     facts,
-                    scored=max(facts.scored, counts.scored / counts.applies),
-                    unread=counts.unread / counts.applies,
+                    scored=max(facts.scored, counts.scored / counts.completions),
+                    unread=counts.unread / counts.completions,
                 )
             reasons = (sample.reason[name] for sample in samples if name in sample.reason)
             if facts.scored <= records.MOST or facts.unread:

@@ -13,7 +13,7 @@ from swift_grpo_ext.ms_swift.shared import TransformersEngine, get_logger
 from swift_grpo_ext.rewards.forms import form_not_asked, system_text
 from swift_grpo_ext.rewards.registration import require_known
 from swift_grpo_ext.rewards.runtime.budget import Budget, added, metrics
-from swift_grpo_ext.rewards.runtime.ledger import Counts, Report, announce, drain_all
+from swift_grpo_ext.rewards.runtime.ledger import Report, announce, drain_all
 from swift_grpo_ext.rewards.runtime.of_catalogue import OfCatalogue
 from swift_grpo_ext.rewards.runtime.rules import RewardTable, load_table
 from swift_grpo_ext.rewards.runtime.scored import AwaitedScored, Limited, Scored, ScoredPlugin, waits
@@ -44,7 +44,7 @@ class Scoring:
         self._budget = Budget(current_settings().reward_failures)
         self._scored: dict[str, Scored] = {}  # by logged name
         self.logged_names: dict[str, str] = {}  # of rewards, by the names under which they were asked for
-        self.counts: dict[str, Counts] = {}  # of the last batch on all ranks, by logged name
+        self.counts: dict[str, Report] = {}  # of the last batch on all ranks, by logged name
 
     def guard(self, names: Sequence[str]) -> None:
         """Put the trainer's reward functions behind guards.
@@ -126,9 +126,7 @@ class Scoring:
             if report.unscored and self._host.accelerator.is_main_process:
                 reasons = [f"{count} x {reason}" for reason, count in report.unscored.most_common(5)]
                 logger.info_once(f"reward {name}: no score for {'; '.join(reasons)}")
-        self.counts = {
-            name: Counts(report.completions, report.scored, report.unread) for name, report in total.items()
-        }
+        self.counts = total
         self._log(metrics(total))
         for name in self._scored:
             self._warn(name, total.get(name, Report()))

@@ -132,12 +132,12 @@ def _of_run(tables: Rows, path: Path) -> Iterator[dict[str, Any]]:
         columns = {name: values for name, values in table.items() if isinstance(values, list)}
         if "gold" in columns:  # ms-swift's column lacks the batches in which a row had none
             columns["solution"] = [gold or None for gold in columns["gold"]]
-        if not _is_table(table) or any(len(values) < len(table["completion"]) for values in columns.values()):
+        rows = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=False)]
+        if not _is_table(table) or len(rows) < len(table["completion"]):
             fault = "line is no table of completions with a value of every column for each"
             fix = "completions.jsonl as the run wrote it"
             raise DatasetRowError(fault, where=f"{path}:{number + 1}", fix=fix)
-        for index in range(len(table["completion"])):
-            row = {name: values[index] for name, values in columns.items()}
+        for row in rows:
             question = row.pop("question", None) or row.get("prompt")
             yield {"messages": [{"role": "user", "content": question}], **row}
 

@@ -23,7 +23,7 @@ NAME = "ext_judge"
 MAX_KEPT = 20_000
 MAX_REPLIES = 4  # without a score; failed requests are repeated until the limit
 FIRST_PAUSE = 0.25
-REPEATABLE = {408, 409, 425, 429, *range(500, 600)}
+REPEATABLE = (408, 409, 425, 429)  # and those of 500 and above
 
 Request: TypeAlias = dict[str, Any]  # as JSON
 Images: TypeAlias = list[dict[str, object]]
@@ -63,8 +63,7 @@ def parse_reply(reply: str, number: str) -> int | None:
     if not isinstance(verdict, dict) or verdict.get("number") != number:
         return None
     score: Any = verdict.get("score")
-    is_number = isinstance(score, (int, float)) and not isinstance(score, bool)
-    return int(score) if is_number and score in range(11) else None
+    return int(score) if type(score) in (int, float) and score in range(11) else None
 
 
 def image_part(image: "str | bytes | Mapping[str, Any] | Image.Image") -> dict[str, object]:
@@ -154,7 +153,7 @@ async def _limited(endpoint: Endpoint, request: Callable[[str], Request]) -> int
     """
     said = ["no reply"]
     desks = _desks.setdefault(asyncio.get_running_loop(), {})
-    desk = desks.get(endpoint) or desks.setdefault(endpoint, _Desk(endpoint))
+    desk = desks[endpoint] = desks.get(endpoint) or _Desk(endpoint)
     async with desk.gate:
         try:
             return await asyncio.wait_for(_until_scored(desk, request, said), endpoint.seconds)
@@ -190,7 +189,7 @@ async def _until_scored(desk: _Desk, request: Callable[[str], Request], said: li
             replies += 1
         except APIStatusError as error:
             said[0] = f"status {error.status_code}, {error.response.text[:200]!r}"
-            if error.status_code not in REPEATABLE:
+            if error.status_code < 500 and error.status_code not in REPEATABLE:
                 raise RewardError(f"the judge refuses the request: {said[0]}", where=where) from None
         except APIConnectionError as error:
             said[0] = repr(error.__cause__ or error)

@@ -8,7 +8,6 @@ import sys
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
 
 from swift_grpo_ext.rewards.contract import Columns, last_question
 
@@ -18,17 +17,12 @@ _SUMMED = ("completions", "scored", "unread", "failures", "timeouts", "unscored"
 _printed: set[str] = set()
 
 
-def is_new(line: str) -> bool:
-    """Whether this process, of the first rank, has not told this yet; from now on it has."""
-    new = os.environ.get("RANK", "0") == "0" and line not in _printed
-    _printed.add(line)
-    return new
-
-
-def say(line: str) -> None:
-    """Print a line on stderr, unless this process has said it or is not the first rank."""
-    if is_new(line):
+def say(line: str, about: str = "") -> None:
+    """Print a line on stderr, unless this process has said it, or one about the same, or is not rank 0."""
+    told = {line, about or line}
+    if os.environ.get("RANK", "0") == "0" and _printed.isdisjoint(told):
         print(f"swift-grpo-ext: {line}", file=sys.stderr, flush=True)
+    _printed.update(told)
 
 
 @dataclass(frozen=True)
@@ -51,17 +45,10 @@ def announce(failure: Failure) -> None:
 
     Nothing of a broken contract, which ends the run and is its last line.
     """
-    if failure.kind != "refused" and is_new(f"first failure of {failure.reward}"):
+    if failure.kind != "refused":
         where = f"; {failure.replay} replays it" if failure.replay else ""
-        say(" ".join(f"{failure}{where}; further failures are counted".split()))
-
-
-class Counts(NamedTuple):
-    """Of a batch on all ranks, the completions that a reward applies to, and what it made of them."""
-
-    applies: int
-    scored: int
-    unread: int  # not in the form that it reads
+        line = " ".join(f"{failure}{where}; further failures are counted".split())
+        say(line, about=f"first failure of {failure.reward}")
 
 
 @dataclass
@@ -87,11 +74,6 @@ class Report:
         if self.first is None or (other.first and other.first.kind == "refused"):
             self.first = other.first or self.first
 
-    def percentile(self, share: float) -> float:
-        """Time in seconds that this share of the completions took at most; there must be one."""
-        ordered = sorted(self.seconds)
-        return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
-
 
 _reports: dict[str, Report] = {}  # of this process, by reward
 
@@ -116,17 +98,16 @@ def drain_all() -> dict[str, Report]:
 def row_in_words(index: int, columns: Columns) -> str:
     """Which row this is: its place in the batch, its id, its first image, the start of its question."""
     rank = os.environ.get("RANK")
-    parts = [f"completion {index} of the batch" + (f" of rank {rank}" if rank else "")]
-    named = [key for key in ("id", "row_id", "prompt_id") if columns.get(key)][:1]
-    parts += [f"{key} {columns[key]!r:.60}" for key in named]
     images = columns.get("images")
-    if isinstance(images, list) and images:
-        path = images[0].get("path") if isinstance(images[0], dict) else images[0]
-        has_path = isinstance(path, str) and len(path) < 4096
-        parts.append(f"image {path!r:.80}" if has_path else "image without a path")
-    if question := last_question(columns.get("messages")):
-        parts.append(f"question {question[:80]!r}")
-    return ", ".join(parts)
+    image = images[0] if isinstance(images, list) and images else None
+    path = image.get("path") if isinstance(image, dict) else image
+    facts = {
+        "id": columns.get("id") or columns.get("row_id") or columns.get("prompt_id"),
+        "image": path if isinstance(path, str) else None,
+        "question": last_question(columns.get("messages"))[:80],
+    }
+    told = [f"{name} {value!r:.90}" for name, value in facts.items() if value]
+    return ", ".join([f"completion {index} of the batch" + (f" of rank {rank}" if rank else ""), *told])
 
 
 def replay_file(output_dir: str | None) -> str:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import product
+from dataclasses import astuple
+from itertools import islice, product
 from statistics import fmean
 from typing import Any, TypeVar
 
 from swift_grpo_ext.errors import SettingsError
-from swift_grpo_ext.rewards.contract import Columns, Outcome, Reward, Score, Unscorable
+from swift_grpo_ext.rewards.contract import Columns, Reward, Score, Unscorable
 from swift_grpo_ext.rewards.gold.frames import FRAMES
 from swift_grpo_ext.rewards.runtime.batch import Batch
 from swift_grpo_ext.rewards.runtime.ledger import say
@@ -24,7 +25,7 @@ _T = TypeVar("_T", bound="OfCatalogue")
 
 
 class OverRows:
-    """A reward as a coroutine function of a batch, with its parameters."""
+    """A reward with its parameters, called as `RewardCall` is."""
 
     def __init__(self, reward: Reward, parameters: dict[str, object]) -> None:
         self.reward = reward
@@ -34,13 +35,16 @@ class OverRows:
         """Import what the reward imports at its first use."""
         self.reward.outcome("<answer>0</answer>", dict.fromkeys(self.reward.reads + self.reward.gold, "0"))
 
-    async def __call__(self, completions: Sequence[str], **columns: Sequence[Any]) -> list[Outcome]:
-        """The outcome of each completion."""
-        rows = [{name: values[row] for name, values in columns.items()} for row in range(len(completions))]
-        return [
-            await self.reward.awaited(text, row, self.parameters)
-            for text, row in zip(completions, rows, strict=True)
+    async def __call__(
+        self, completions: Sequence[str], columns: Mapping[str, Sequence[Any]]
+    ) -> list[tuple[object, ...]]:
+        """The outcomes of some completions."""
+        batch = Batch(completions, columns, {})
+        outcomes = [
+            await self.reward.awaited(text, batch.row(index), self.parameters)
+            for index, text in enumerate(completions)
         ]
+        return list(map(astuple, outcomes))
 
 
 class OfCatalogue(Scored):
@@ -87,14 +91,14 @@ class OfCatalogue(Scored):
         self.gold = reward.gold
         self.on_timeout = reward.low  # what cannot be checked is not right
         super().__init__(
-            OverRows(reward, self.parameters),
+            reward.function,
             name or reward.name,
             limit=default_limit() if reward.cost == "process" else None,
             rule=rule,
             task_column=table.task_column,
             output_dir=getattr(arguments, "output_dir", None),
         )
-        self._batches = 0
+        self.call = OverRows(reward, self.parameters)
 
     def in_frame(self: _T, frame: str | None) -> _T:
         """Itself, with the frame that the model's family writes in where nothing else declares one."""
@@ -106,11 +110,10 @@ class OfCatalogue(Scored):
         return self
 
     async def scored(self, batch: Batch) -> list[Score]:
-        """The scores of a batch. Of the batches 1, 2, 4, 8, ... the frame is looked at."""
+        """The scores of a batch, of which the frame is looked at."""
         scores = await super().scored(batch)
-        self._batches += 1
-        if "frame" in self.reward.parameters and self._batches & (self._batches - 1) == 0:
-            self._look_at_frame(batch, [row for row, score in enumerate(scores) if score is not None])
+        if "frame" in self.reward.parameters:
+            self._look_at_frame(batch, {row: score for row, score in enumerate(scores) if score is not None})
         return scores
 
     def note_columns(self, columns: Mapping[str, Sequence[object]]) -> None:
@@ -122,32 +125,31 @@ class OfCatalogue(Scored):
         values = {name: [columns[name]] for name in self.reward.row_settable if name in columns}
         return next(column_notes(self.reward, values), super()._unscored(reason, row, columns))
 
-    def _look_at_frame(self, batch: Batch, rows: Sequence[int]) -> None:
+    def _look_at_frame(self, batch: Batch, scores: Mapping[int, float]) -> None:
         """Say if another frame fits a low batch much better. It changes no score: frames are declared."""
         reward = self.reward
         extent = reward.high - reward.low
-        scores = [self.outcomes[row].score or 0.0 for row in rows]
-        if not scores or fmean(scores) >= reward.low + LOW * extent:
+        if not scores or fmean(scores.values()) >= reward.low + LOW * extent:
             return
-        declared = self.parameters.get("frame") or reward.parameters["frame"]
-        here = (declared, self.parameters.get("gold_frame") or declared)
+        samples = [
+            (batch.completions[row], self.with_gold(batch.row(row))) for row in islice(scores, SAMPLES)
+        ]
+        frame = self.parameters.get("frame") or reward.parameters["frame"]
+        gold_frame = self.parameters.get("gold_frame") or frame
         means: dict[tuple[object, object], float] = {}
-        for frame, gold_frame in product(FRAMES, FRAMES):
-            frames = {"frame": frame, "gold_frame": gold_frame}
-            there = [
-                reward.outcome(
-                    batch.completions[row], self.with_gold(batch.row(row)), self.parameters, **frames
-                ).score
-                for row in rows[:SAMPLES]
-            ]
-            means[frame, gold_frame] = fmean(reward.low if score is None else score for score in there)
+        for ours, golds in product(FRAMES, FRAMES):
+            frames: dict[str, Any] = {"frame": ours, "gold_frame": golds}
+            there = [reward.outcome(*sample, self.parameters, **frames).score for sample in samples]
+            means[ours, golds] = fmean(reward.low if score is None else score for score in there)
         # Among equal readings, the one that differs least from what is declared.
-        best = max(means, key=lambda pair: (means[pair], pair[0] == here[0], pair[1] == here[1]))
-        if means[best] >= means[here] + GAIN * extent:
+        best = max(means, key=lambda pair: (means[pair], pair[0] == frame, pair[1] == gold_frame))
+        here = means[frame, gold_frame]
+        if means[best] >= here + GAIN * extent:
             say(
                 f"reward {reward.name!r}: the answers look like {best[0]} and the gold like {best[1]} (mean "
-                f"score {means[best]:.2f}), but frame is {here[0]} and gold_frame {here[1]} "
-                f"({means[here]:.2f}); set them in {SETTING}"
+                f"score {means[best]:.2f}), but frame is {frame} and gold_frame {gold_frame} ({here:.2f}); "
+                f"set them in {SETTING}",
+                about=f"frame of {reward.name}",
             )
 
 

@@ -44,9 +44,8 @@ class Pool:
     Args:
         function: Picklable; is given a request's items, and returns what JSON can carry.
         limit: Seconds for one request.
-        plugins: Files that define what the pickle refers to.
-        kills: After so many requests of a batch that ran into the limit, the rest is not asked.
-        memory: Most bytes of address space of each process.
+        workers: Processes; by default this rank's share of the cores.
+        options: Further fields of `worker.Job`.
 
     Raises:
         RewardError: The function cannot be pickled.
@@ -56,15 +55,11 @@ class Pool:
         self,
         function: Callable[..., object],
         limit: float,
-        *,
         workers: int | None = None,
-        plugins: Sequence[str] = (),
-        kills: int | None = None,
-        memory: int | None = None,
+        **options: Any,
     ) -> None:
         fix = "define it at the top of a module or plugin file, under the name it keeps"
-        pickled = _pickled(function, "the reward", fix)
-        self._job = Job(pickled, tuple(plugins), workers or worker_count(), limit, kills, memory)
+        self._job = Job(_pickled(function, "the reward", fix), limit, workers or worker_count(), **options)
         self._pipe: Connection
         self.forget()
         _pools.add(self)

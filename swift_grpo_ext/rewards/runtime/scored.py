@@ -20,7 +20,6 @@ from swift_grpo_ext.rewards.runtime.ledger import (
     Report,
     announce,
     count,
-    is_new,
     record_failure,
     replay_file,
     row_in_words,
@@ -66,10 +65,6 @@ class RewardCall:
         output = await output if inspect.iscoroutine(output) else output
         return [astuple(outcome) for outcome in outcomes_of(output, len(completions), self.name)]
 
-    def warm_up(self) -> None:
-        """Import what the function imports at its first use, if it can say so."""
-        getattr(self.function, "warm_up", bool)()
-
 
 class Scored:
     """A reward function that always returns a score or None for each completion, and never raises.
@@ -112,7 +107,8 @@ class Scored:
     ) -> None:
         if limit is not None and not limit > 0:
             raise RewardError(f"a limit of {limit} s", where=name, fix="give seconds above 0")
-        self.function = function
+        self.call: Callable[..., Any] = RewardCall(function, name)
+        self.whole_batch = getattr(function, "whole_batch", False)
         self.name = name
         self.limit = limit
         self.rule = rule or RewardRule()
@@ -133,11 +129,10 @@ class Scored:
         """
         if self.limit is None or self.awaited:
             return None
-        call = RewardCall(self.function, self.name)
         # The run's plugin files; none in an ms-swift that keeps no record of them, or without ms-swift.
         files: Callable[[], list[str]] = getattr(sys.modules.get("swift.utils"), "get_external_files", list)
         plugins = [] if self.one_by_one else files()  # no reward of the catalogue needs one
-        return Pool(call, self.limit, plugins=plugins, kills=self.kills, memory=self.memory)
+        return Pool(self.call, self.limit, plugins=plugins, kills=self.kills, memory=self.memory)
 
     @property
     def not_finite(self) -> tuple[int, ...]:
@@ -171,7 +166,7 @@ class Scored:
                 say(f"{missing}, so none is scored by it [{SETTING}]")
         tasks = batch.columns.get(self.task_column, [None] * len(batch.completions))
         rows = [row for row, task in enumerate(tasks) if self.rule.is_for(task)]
-        if self.one_by_one or (self.pool is not None and not getattr(self.function, "whole_batch", False)):
+        if self.one_by_one or (self.pool is not None and not self.whole_batch):
             return [[row] for row in rows]
         return [rows] if rows else []
 
@@ -187,8 +182,7 @@ class Scored:
         calls = [([batch.completions[row] for row in part], self._arguments(batch, part)) for part in parts]
         if self.pool is not None:
             return ((parts[number], answer) for number, answer in self.pool.answers(calls))
-        call = RewardCall(self.function, self.name)
-        answers = [answered(partial(call, *arguments)) for arguments in calls]
+        answers = [answered(partial(self.call, *arguments)) for arguments in calls]
         if not self.awaited:
             return [(part, await answer) for part, answer in zip(parts, answers, strict=True)]
         if self.limit:
@@ -238,8 +232,9 @@ class Scored:
         elif outcome.score is None and outcome.reason not in ("", NOT_A_NUMBER):
             kind = outcome.reason.split("'")[0][:80]
             report.unscored[kind] += 1
-            if self.tells and is_new(f"{self.name} does not score: {kind}"):
-                say(self._unscored(outcome.reason, row, batch.row(row)))
+            if self.tells:
+                line = self._unscored(outcome.reason, row, batch.row(row))
+                say(line, about=f"{self.name} does not score: {kind}")
 
     def _unscored(self, reason: str, row: int, columns: Columns) -> str:
         """The line that names a row which cannot be scored."""

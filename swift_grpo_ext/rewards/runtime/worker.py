@@ -68,11 +68,11 @@ class Job:
     """What the process loads, and how its workers run it."""
 
     function: bytes  # pickled; takes a request's items, returns what JSON can carry
-    plugins: Sequence[str]  # files of ``--external_plugins``, which the pickle may refer to
-    workers: int
     limit: float  # seconds for one request
-    kills: int | None  # after so many in one batch the rest is skipped; None: never
-    memory: int | None  # bytes of address space
+    workers: int
+    plugins: Sequence[str] = ()  # files of ``--external_plugins``, which the pickle may refer to
+    kills: int | None = None  # after so many in one batch the rest is skipped; None: never
+    memory: int | None = None  # most bytes of address space of each process
 
     def load(self) -> Callable[..., object]:
         """Import the plugins, the function, and what it imports at its first use."""
