@@ -2,6 +2,7 @@
 
 import json
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Annotated, Any
 
@@ -29,6 +30,11 @@ from swift_grpo_ext.rewards.values.text import token_f1
 GOLD = ("solution", "action", "answer", "gt_action", "operation")
 _BESIDE = {"gt_bbox": "box", "gt_input_text": "text"}  # columns of UI-R1 and GUI-R1, beside ``gt_action``
 _MOVES = ("scroll", "swipe")
+# Texts that are the same or not; of any other action they count by their token F1.
+_AS_COMPARED: dict[str, Callable[[str], Any]] = {
+    "key": keys_of,
+    "open_app": lambda text: "".join(filter(str.isalnum, text.casefold())),
+}
 _NEED_A_PLACE = ("click", "long_press", "hover", "drag")  # also ``double_click``
 
 
@@ -151,13 +157,9 @@ def _same_text(action: Action, gold: Action) -> float:
         return float(same) if wanted else token_f1(action.text, gold.text)
     if not gold.text:
         return 1.0
-    if gold.kind == "key":
-        return float(keys_of(action.text) == keys_of(gold.text))
-    if gold.kind == "open_app":
-        answered, wanted_app = (
-            "".join(filter(str.isalnum, said_by.text.casefold())) for said_by in (action, gold)
-        )
-        return float(answered == wanted_app)
+    if gold.kind in _AS_COMPARED:
+        answered, wanted = (_AS_COMPARED[gold.kind](one.text) for one in (action, gold))
+        return float(answered == wanted)
     return token_f1(action.text, gold.text)
 
 

@@ -5,9 +5,10 @@ r"""Where an answer stands. A completion answers in one place, the first of thes
 2. The last ``\boxed{...}``.
 3. For boxes, points and actions: the last tool call, the last fence, or the numbers in brackets of the last
    line, where the text is not short.
-4. What the last line gives as the answer, else the first: ``Answer: X``, ``The answer is X``, ``答案：X``.
-   For an option also ``X is the correct answer``, or a last line such as ``(B) a dog``, where no other line
-   begins with a letter; for a number what the last of several lines ends in, behind ``is`` or ``=``.
+4. What the last line gives as the answer, else a first paragraph of one line: ``Answer: X``, ``The answer is
+   X``, ``答案：X``. For an option also ``X is the correct answer``, or a last line such as ``(B) a dog``,
+   where no other line begins with a letter; for a number what the last of several lines ends in, behind
+   ``is`` or ``=``.
 5. All of it, if that is short: 12 words. Yes or no before a comma, and an option's letter, may begin a longer
    text; transcripts, tables and JSON may be of any length.
 
@@ -219,7 +220,9 @@ def _said(text: str, kind: Kind) -> str | None:
         if several and len(marked) == 1 and _OPTION.match(last):
             return last
     if first := _LABEL.match(text):
-        return text[first.end() :].partition("\n")[0]
+        line_of_its_own, _, rest = text[first.end() :].partition("\n")
+        if kind == "leading" or rest.startswith("\n"):
+            return line_of_its_own
     ends = list(_ENDS_IN.finditer(line)) if several and kind in ("figure", "several") else []
     return line[ends[-1].end() :] if ends else None
 

@@ -14,14 +14,11 @@ MAX_TOKENS = 50_000  # longer completions are judged by their end, where loops a
 MAX_WORD = 64  # characters without a space that are still one word
 
 
-_GAP = re.compile(rf"\W{{{MAX_WORD + 1}}}")
 _STRETCH = re.compile(rf"\S{{{MAX_WORD + 1},}}|\W{{{MAX_WORD + 1},}}")
 
 
 def _tokens(text: str) -> list[str]:
     """Words; characters in scripts without spaces, and in stretches of hardly any words."""
-    if not _GAP.search(text) and max(map(len, text.split()), default=0) <= MAX_WORD:
-        return tokenise(text)
     tokens: list[str] = []
     done = 0
     for stretch in _STRETCH.finditer(text):

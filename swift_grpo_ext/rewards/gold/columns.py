@@ -61,10 +61,10 @@ def gold_strings(columns: Columns, names: tuple[str, ...]) -> list[str]:
     value = gold_value(columns, names)
     items = listed(value)
     texts = [str(text) for text in ([value] if items is None else items) if _is_text(text)]
-    if not texts:
-        raise Unscorable(f"gold {value!r:.80} is not text")
     fitting = [text for text in dict.fromkeys(texts) if len(text) <= MAX_ANSWER_CHARS]
-    return fitting or [short_enough(texts[0])]
+    if not fitting:
+        raise Unscorable(f"gold {value!r:.80} is no text of at most {MAX_ANSWER_CHARS} characters")
+    return fitting
 
 
 def _is_text(value: Json) -> bool:
