@@ -56,7 +56,7 @@ FEATURES: dict[str, Feature] = {
         "images of the next generation batch are prepared while this one trains", ("trainer",)
     ),
     "reference_copy": Feature(
-        "the reference is a copy of what trains, where adapters that are off are not the start", ("trainer",)
+        "the reference is a copy of what trains, where adapters that are off are not the start"
     ),
     "self_check": Feature("the first pass of each kind is compared with ms-swift's own", section="checks"),
     "no_lora_dropout": Feature("ms-swift's default dropout of LoRA is off", section="checks"),

@@ -36,6 +36,11 @@ def decide(host: MegatronHost, settings: Settings) -> Features:
         {
             "vision_once": lambda: "" if host.args.is_multimodal else "the model takes no images",
             "held_out": lambda: "" if _evaluates(host) else "no held-out rows; --val_dataset",
+            "reference_copy": lambda: (
+                ""
+                if host.args.tuner_type == "lora_llm" and host.beta
+                else "with adapters off it is the start"
+            ),
         },
     )
     features = here

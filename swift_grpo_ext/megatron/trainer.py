@@ -30,6 +30,7 @@ from swift_grpo_ext.trainer.distributed import ending_together
 from swift_grpo_ext.trainer.gains import tell_gains
 from swift_grpo_ext.trainer.loss_fixes import no_phantom_teacher, real_groups
 from swift_grpo_ext.trainer.noise import turn_off_unasked_dropout
+from swift_grpo_ext.trainer.reference import exchanged
 from swift_grpo_ext.trainer.rollout import Rollout
 from swift_grpo_ext.trainer.rows import Rows
 from swift_grpo_ext.trainer.samples import Samples, VisionSample
@@ -214,9 +215,28 @@ class MegatronGRPOTrainer(HostGRPOTrainer):
 
     @contextmanager
     def null_ref_context(self) -> Iterator[list[nn.Module]]:
-        """The reference's models."""
+        """The reference's models; what trains beside adapters that are off is as it started."""
+        start = self._start
         with super().null_ref_context() as models, self.passes.phase("reference"):
-            yield models
+            now = exchanged(self._beside_adapters, start)
+            try:
+                yield models
+            finally:
+                exchanged(self._beside_adapters, now)
+
+    @cached_property
+    def _start(self) -> dict[str, Tensor]:
+        """Values of what trains beside adapters, as the first pass of the reference finds them."""
+        return exchanged(self._beside_adapters, {})
+
+    @cached_property
+    def _beside_adapters(self) -> dict[str, nn.Parameter]:
+        """With ``lora_llm`` tower and aligner, which PEFT does not turn off; else nothing."""
+        if "reference_copy" not in self.passes.features:
+            return {}
+        # The tower is in a rank's first model.
+        named = self.model.named_parameters()
+        return {name: one for name, one in named if one.requires_grad and ".lora_" not in name}
 
     def _compute_teacher_logps(self, *args: Any, **kwargs: Any) -> Tensor:
         with self.passes.phase("teacher"):

@@ -124,3 +124,17 @@ def test_m4_the_norm_on_two_ranks(fresh, python, tiny, four_rows, tmp_path):
     stock, fixed = both(python, tiny("qwen2_5_vl"), four_rows, tmp_path, **again, **TENSOR)
     assert stock.logs[0]["grad_norm"] > 1.01 * one.logs[0]["grad_norm"]
     assert_equal(fixed, one)
+
+
+def test_the_reference_of_lora_llm_has_the_tower_of_the_start(python, tiny, four_rows, tmp_path):
+    """ms-swift's has that of the policy, so that the kl leaves out how far the tower has gone."""
+    options = {**LORA, "tuner_type": "lora_llm", "merge_lora": True, "no_save_optim": True, "lr": 1e-2}
+    options |= {"train_iters": 3, "beta": 0.04}
+    orders = [
+        Order(tiny("qwen2_5_vl"), four_rows, tmp_path / "stock", options),
+        Order(tiny("qwen2_5_vl"), four_rows, tmp_path / "ours", {**options, "external_plugins": [OURS]}),
+    ]
+    stock, ours = ([log["kl"] for log in run.logs] for run in train_all(python, orders))
+    assert ours[0] == pytest.approx(0, abs=1e-6)
+    assert ours[1] > 1e-5
+    assert ours[1] != pytest.approx(stock[1], rel=1e-2)
