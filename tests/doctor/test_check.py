@@ -258,7 +258,7 @@ def test_other_kinds_of_training_are_not_judged_by_these_rules():
         (
             "train.sh",
             "ssh node swift rlhf --a 1\n",
-            "started by the words of ssh (line 1), which is not followed",
+            "another program, script or file may start one, which is not followed",
         ),
         ("train.sh", "swift rlhf --a 'x\n", "not plain bash"),
     ],

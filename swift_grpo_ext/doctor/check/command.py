@@ -50,8 +50,7 @@ class Verdict:
 
 def findings_of(run: Run) -> list[Finding]:
     """Everything that preflight finds in a run, worst first, each fault once."""
-    unread = [f"swift rlhf in {place}" for place in dict.fromkeys(run.launch.not_followed)]
-    unread += [
+    unread = [
         f"--{name}" for name in OF_BATCHES if name in run.arguments.given and not run.arguments.is_known(name)
     ]
     return worst_first(_once([*table.judged(run), *map(not_known_here, unread)]))

@@ -6,7 +6,6 @@ import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ import psutil
 from swift_grpo_ext.doctor.check.facts.arguments import parse
 from swift_grpo_ext.doctor.check.facts.environment import Environ
 from swift_grpo_ext.doctor.check.facts.files import CONFIG_SUFFIXES, config_words
-from swift_grpo_ext.doctor.check.facts.run import Run, Server
+from swift_grpo_ext.doctor.check.facts.run import Run
 from swift_grpo_ext.doctor.check.host import table as host_table
 from swift_grpo_ext.doctor.check.launch.commands import Command, Launch
 from swift_grpo_ext.doctor.check.launch.script import read_script
@@ -25,7 +24,9 @@ from swift_grpo_ext.errors import SwiftGrpoExtError
 from swift_grpo_ext.versions import installed_version
 
 _PACKAGES = ("ms-swift", "transformers", "trl", "peft", "accelerate", "deepspeed", "torch", "vllm")
-_NO_SCRIPT = (".py", ".ipynb", ".fish", ".ps1", ".bat", ".cmd", ".mk", ".toml", ".jsonl", ".md")
+# Names and first lines of what is no script of bash.
+_OTHER = re.compile(r".*\.(py|ipynb|fish|ps1|bat|cmd|mk|toml|jsonl|md)|makefile", re.IGNORECASE)
+_OTHER_SHELL = re.compile(r"#!(?!.*\b(ba|da|k|z)?sh\b)")
 
 
 def runs(words: Sequence[str], *, gpu_memory: float = 0) -> list[Run]:
@@ -34,8 +35,8 @@ def runs(words: Sequence[str], *, gpu_memory: float = 0) -> list[Run]:
     Raises:
         SwiftGrpoExtError: there is no such file, or nothing in it could be read.
     """
-    program = words[0] if words and words[0] in ("swift", "megatron") else ""
-    rest = list(words[bool(program) :])
+    rest = list(words)
+    program = rest.pop(0) if rest and rest[0] in ("swift", "megatron") else ""
     subcommand = rest.pop(0) if rest and rest[0] in ("rlhf", "grpo") else "rlhf"
     if not rest:
         fix = "swift-grpo-ext check --model ... (the arguments of swift rlhf), or a launch script"
@@ -78,25 +79,19 @@ def runs_of_script(path: Path, *, gpu_memory: float = 0) -> list[Run]:
     """
     try:
         text = path.read_bytes().decode("utf-8", errors="replace")
+        if _OTHER.fullmatch(path.name) or _OTHER_SHELL.match(text):
+            raise SwiftGrpoExtError("only scripts of bash are read")
+        launch = read_script(text, os.environ)
     except OSError as error:
         what = f"cannot be read: {error.strerror}"
         raise SwiftGrpoExtError(what, where=str(path), fix="give a file that you may read") from None
-    first = text.split("\n", 1)[0][:200]
-    is_other = first.startswith("#!") and not re.search(r"\b(ba|da|k|z)?sh\b", first)
-    if is_other or path.suffix.lower() in _NO_SCRIPT or path.name.lower() == "makefile":
-        raise SwiftGrpoExtError("only scripts of bash are read", where=str(path), fix=_exact(path))
-    try:
-        launch = read_script(text, os.environ)
     except SwiftGrpoExtError as error:
         raise SwiftGrpoExtError(error.what, where=f"{path} {error.where}".strip(), fix=_exact(path)) from None
     commands = launch.all("rlhf", "grpo")
     if not commands:
-        places = ", ".join(dict.fromkeys(launch.not_followed))
-        others = ", ".join(
-            dict.fromkeys(" ".join(map(written, command.words[:2])) for command in launch.commands)
-        )
-        what = f"no swift rlhf command{f', only {others}' if others else ' that can be read'}"
-        what = f"swift rlhf may be started by {places}, which is not followed" if places else what
+        others = {f"{command.words[0]} {command.subcommand}" for command in launch.commands}
+        only = "; another program, script or file may start one, which is not followed"
+        what = f"no swift rlhf command{f', only {min(others)}' if others else only}"
         raise SwiftGrpoExtError(what, where=str(path), fix=_exact(path))
     here = path.resolve().parent
     folders = (Path.cwd(), here, here.parent)  # where its relative paths may lie
@@ -107,29 +102,33 @@ def _run(command: Command, launch: Launch, gpu_memory: float, folders: tuple[Pat
     words, more = _with_config(list(command.words[2:]), folders, command)
     program = command.words[0] or _program(words)
     arguments = parse(words, host_table.MEGATRON if program == "megatron" else "RLHFArguments")
+    environ = {**more, **command.environ, **_of_model_kwargs(arguments.values)}
     memory = memory_of_a_gpu()
     return Run(
         arguments=arguments,
-        environ=Environ(
-            {**more, **command.environ, **_of_model_kwargs(arguments.values)}, set_by=command.set_by
-        ),
+        environ=Environ(environ, set_by=command.set_by),
         versions=_versions(),
         gpu_memory=gpu_memory or memory,
         cpu_memory=psutil.virtual_memory().total / 2**30 if memory else 0,
         launch=launch,
         command=command,
-        servers=tuple(map(_server, launch.all("rollout"))),
+        # What stands in a file of a server's own is not read.
+        servers=tuple(
+            parse(
+                [_many(word) if _is_config(word) else word for word in server.words[2:]], "RolloutArguments"
+            )
+            for server in launch.all("rollout")
+        ),
         folders=folders,
     )
 
 
-def _server(command: Command) -> Server:
-    """A server's arguments; what stands in a file of its own is not read."""
-    words = [
-        Unknown(written(word), many=True) if written(word).endswith(CONFIG_SUFFIXES) else word
-        for word in command.words[2:]
-    ]
-    return Server(parse(words, "RolloutArguments"), command.environ)
+def _is_config(word: Word) -> bool:
+    return written(word).endswith(CONFIG_SUFFIXES)
+
+
+def _many(word: Word) -> Word:
+    return Unknown(written(word), many=True)
 
 
 def _program(words: Sequence[Word]) -> str:
@@ -146,10 +145,9 @@ def _versions() -> dict[str, str | None]:
 
 def _of_model_kwargs(values: Mapping[str, Any]) -> dict[str, str]:
     """Variables that ms-swift sets from ``--model_kwargs '{"max_pixels": 602112}'``."""
-    value = values.get("model_kwargs")
-    table: Any = value
-    with suppress(ValueError):  # ms-swift says so at once
-        table = json.loads(value) if isinstance(value, str) and value else value
+    table: Any = values.get("model_kwargs")
+    with suppress(ValueError, TypeError):  # ms-swift says so at once
+        table = json.loads(table)
     return {name.upper(): str(number) for name, number in table.items()} if isinstance(table, dict) else {}
 
 
@@ -164,17 +162,17 @@ def _with_config(
     if command.words[0] == "megatron" and "--config" in texts:
         at = texts.index("--config")
         words = [*words[at + 1 : at + 2], *words[:at], *words[at + 2 :]]
-    name, *others = words or ("",)
-    if not isinstance(name, str) or not name.endswith(CONFIG_SUFFIXES):
+    if not words or not _is_config(words[0]):
         return words, {}
-    here = [folder / name for folder in folders if (folder / name).is_file()]
-    if not here and (not folders or command.makes_files):
-        return [Unknown(name, many=True), *others], {}
-    table, environ = config_words(here[0] if here else Path(name).expanduser())
+    name, *others = words
+    path = next((folder / str(name) for folder in folders if (folder / str(name)).is_file()), None)
+    if path is None and (not folders or command.makes_files):
+        return [_many(name), *others], {}
+    table, environ = config_words(path or Path(str(name)).expanduser())
     given = {written(word).partition("=")[0].replace("-", "_") for word in others}
-    options = {f"--{flag}": values for flag, values in table.items()}
-    inside = [[flag, *values] for flag, values in options.items() if flag.replace("-", "_") not in given]
-    return [*chain(*inside), *others], environ
+    inside = ([f"--{flag}", *values] for flag, values in table.items())
+    left = [word for option in inside if option[0].replace("-", "_") not in given for word in option]
+    return [*left, *others], environ
 
 
 @lru_cache(maxsize=1)

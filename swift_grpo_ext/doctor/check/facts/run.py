@@ -17,14 +17,6 @@ from swift_grpo_ext.doctor.check.unknown import PLUGIN, decided
 from swift_grpo_ext.findings import NotKnownError
 
 
-@dataclass(frozen=True)
-class Server:
-    """A ``swift rollout`` command beside the run."""
-
-    arguments: Arguments  # its arguments
-    environ: Mapping[str, Any]  # the variables that it sees: text, or Unknown
-
-
 @dataclass(frozen=True, eq=False)
 class Run:
     """One ``swift rlhf`` command as preflight sees it."""
@@ -37,7 +29,7 @@ class Run:
     cpu_memory: float = 0  # GiB of one machine; 0 if unknown
     launch: Launch = field(default_factory=Launch)  # the script that it stands in
     command: Command = field(default_factory=lambda: Command(()))  # its place in the script
-    servers: tuple[Server, ...] = ()  # the ``swift rollout`` commands of its script
+    servers: tuple[Arguments, ...] = ()  # of the ``swift rollout`` commands of its script
     # what relative paths may be relative to: where it is started, and for a script its own folder;
     # none where that is not known
     folders: tuple[Path, ...] = (Path("."),)
@@ -120,8 +112,8 @@ class Run:
         return any(decided(part) is False for part in frozen)
 
     @property
-    def own_server(self) -> Server | None:
-        """The rollout server that it asks, if its own script starts it on this machine."""
+    def own_server(self) -> Arguments | None:
+        """The arguments of the rollout server that it asks, if its own script starts it on this machine."""
         args = self.arguments
         if len(self.servers) != 1 or not args.use_vllm or args.vllm_mode != "server":
             return None

@@ -192,7 +192,7 @@ def _no_reward(run: Run) -> Iterator[Problem]:
     if args.use_vllm and args.vllm_mode == "server" and decided(args.use_gym_env) is None:
         if not run.servers:
             raise NotKnownError("rewards, which a gym on the rollout server may give")
-        if any(server.arguments.get(name) for server in run.servers for name in gyms):
+        if any(server.get(name) for server in run.servers for name in gyms):
             return
     yield option("reward_funcs", "no reward function is given", "ext_choice ext_format")
 

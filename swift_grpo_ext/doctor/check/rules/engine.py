@@ -79,7 +79,7 @@ def _tensor_parallel(run: Run) -> Iterator[Problem]:
 )
 def _model_len(run: Run) -> Iterator[Problem]:
     args = run.arguments
-    side = run.own_server.arguments if run.own_server else args if run.colocates else None
+    side = run.own_server or (args if run.colocates else None)
     limit = side.vllm_max_model_len if side else None
     if limit is None:
         return

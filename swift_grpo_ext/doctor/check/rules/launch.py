@@ -259,7 +259,7 @@ def _is_path(name: str, word: str) -> bool:
 )
 def _server_args(run: Run) -> Iterator[Problem]:
     for server in run.servers:
-        for refusal in server.arguments.refusals:
+        for refusal in server.refusals:
             yield replace(refusal, where=f"swift rollout {refusal.where}".strip())
 
 
@@ -296,7 +296,7 @@ def _server(run: Run) -> Iterator[Problem]:
     server = run.own_server
     if server is None:
         return
-    port, served = server.arguments.port, server.arguments.model
+    port, served = server.port, server.model
     ports = args.vllm_server_port or [8000]
     if args.vllm_server_host and port not in ports:
         what = f"the server listens at port {port}, the trainer asks {', '.join(map(str, ports))}"
