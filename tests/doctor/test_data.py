@@ -241,7 +241,6 @@ def test_rows_for_evaluation_need_the_gold_too(folder, found_in):
 
 
 def test_a_plugin_is_not_run_unless_that_is_asked_for(folder):
-    """What its rewards need of a row stands in its text."""
     written(folder / "rows.jsonl", ROWS)
     Path("mine.py").write_text(
         "from pathlib import Path\nfrom swift.rewards import ORM, orms\nPath('ran').touch()\n"
@@ -251,10 +250,12 @@ def test_a_plugin_is_not_run_unless_that_is_asked_for(folder):
     words = ["--rlhf_type", "grpo", "--model", "Qwen/Qwen2.5-VL-3B-Instruct", "--dataset", "rows.jsonl"]
     words += ["--reward_funcs", "own", "--external_plugins", "mine.py"]
     found = {one.rule: one.what for one in command.verdict_of(words).findings}
-    assert "own needs the column answer_box" in found["reward-column"]
-    assert "reward-fails" not in found
+    assert {"reward-column", "reward-fails"}.isdisjoint(found)
     assert not Path("ran").exists()
-    Path("mine.py").write_text(Path("mine.py").read_text().replace("answer_box", "solution"))
+    found = {one.rule: one.what for one in command.verdict_of(words, tries_rewards=True).findings}
+    assert "own needs the column answer_box" in found["reward-column"]
+    Path("sound.py").write_text(Path("mine.py").read_text().replace("answer_box", "solution"))
+    words[-1] = "sound.py"
     found = {one.rule: one.what for one in command.verdict_of(words, tries_rewards=True).findings}
     assert "1 scores for" in found["reward-fails"]
 

@@ -57,34 +57,6 @@ def look_of(rule):
     return next(one for one in table.rules if one.id == rule)
 
 
-def test_memory_counts_the_images_of_the_first_rows(tmp_path):
-    from PIL import Image
-
-    from swift_grpo_ext.doctor.check.facts import media
-    from swift_grpo_ext.doctor.check.rules.memory import least_work
-
-    for name, side in (("a.png", 100), ("b.png", 400)):
-        Image.new("RGB", (side, side)).save(tmp_path / name)
-    rows = [
-        {"images": [str(tmp_path / "a.png")]},
-        {"images": [str(tmp_path / "a.png"), str(tmp_path / "b.png")]},
-    ]
-    words = [
-        "--rlhf_type",
-        "grpo",
-        "--model",
-        "Qwen/Qwen2.5-VL-7B-Instruct",
-        "--dataset",
-        "my/data",
-    ]
-    run = inputs.run_of(words, environ={})
-    seen = media.images_seen([media.media_of(run, row, tmp_path) for row in rows])
-    assert seen == ((1, 2), (10_000, 160_000))
-    work = least_work(run, seen)
-    assert (work.images, work.max_pixels) == (1, 10_000)
-    assert least_work(inputs.run_of(words, environ={"MAX_PIXELS": "5000"}), seen).max_pixels == 5000
-
-
 def test_an_image_in_base64_is_no_path(tmp_path):
     from PIL import Image
 

@@ -67,6 +67,11 @@ class Arguments:
             return Unknown(f"options in {' '.join(self.open)}")
         return self.values.get(name)
 
+    def said(self, *names: str) -> dict[str, Any]:
+        """Those that are given or have a default, whatever others another word may hold."""
+        values = {name: self.values.get(name) for name in names}
+        return {name: value for name, value in values.items() if not isinstance(value, (Unknown, type(None)))}
+
     def is_known(self, name: str) -> bool:
         """Whether its value is known."""
         return not isinstance(self.get(name), Unknown)

@@ -2,7 +2,8 @@
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,7 @@ from swift_grpo_ext.doctor.check.host import table as host_table
 from swift_grpo_ext.errors import SwiftGrpoExtError
 from swift_grpo_ext.findings import NotKnownError
 
-_EXACT = "SWIFT_GRPO_EXT_PREFLIGHT=only before the command that starts it checks exactly what runs"
 CONFIG_SUFFIXES = (".yaml", ".yml", ".json")
-_MOST_BYTES = 64 * 2**20
 _MOST_OF_A_CONFIG = 2**16
 Row = dict[str, Any]
 HOST_PRESETS = ("zero0", "zero1", "zero2", "zero3", "zero2_offload", "zero3_offload")
@@ -25,22 +24,21 @@ def deepspeed(value: str, find: Callable[[str], Path | None], *, may_be_made: bo
     Raises:
         NotKnownError: it is a file that a program of the script may write.
     """
-    path: Path | None = None
-    if value in HOST_PRESETS:
-        path = host_table.folder() / "config" / f"{value}.json"
-    elif value.startswith(presets.PREFIX):
-        try:
-            path = Path(presets.resolve(value))
-        except SwiftGrpoExtError as error:
-            return f"{error.what} {error.fix}"
-    elif "{" not in value:
-        path = find(value) if len(value) < 1024 else None
-        if path is None and may_be_made and value.endswith(".json"):
-            raise NotKnownError(f"{value}, which a program of the script may write")
-        if path is None:
-            return f"{value} is neither a preset nor a file"
     try:
-        config = json.loads(path.read_text(encoding="utf-8") if path else value)
+        if value in HOST_PRESETS:
+            value = (host_table.folder() / "config" / f"{value}.json").read_text(encoding="utf-8")
+        elif value.startswith(presets.PREFIX):
+            value = Path(presets.resolve(value)).read_text(encoding="utf-8")
+        elif "{" not in value:
+            path = find(value)
+            if path is None and may_be_made and value.endswith(".json"):
+                raise NotKnownError(f"{value}, which a program of the script may write")
+            if path is None:
+                return f"{value} is neither a preset nor a file"
+            value = path.read_text(encoding="utf-8")
+        config = json.loads(value)
+    except SwiftGrpoExtError as error:
+        return f"{error.what} {error.fix}"
     except (ValueError, OSError) as error:
         return f"no JSON: {error}"
     return config if isinstance(config, dict) else "no JSON object"
@@ -56,18 +54,18 @@ def config_words(path: Path) -> tuple[dict[str, list[str]], dict[str, str]]:
     """
     table = _config(path)
     environ = {str(name): str(value) for name, value in (table.pop("ENV", None) or {}).items()}
-    groups = [table.pop(name, None) for name in ("teacher", "rollout", "train")]
-    for group in filter(None, groups):
-        table |= {name: value for name, value in group.items() if name != "gpus"}
+    groups = [table.pop(name, None) or {} for name in ("teacher", "rollout", "train")]
+    gpus = [group.pop("gpus", 1) for group in groups]
     if groups[-1]:
         nodes = table.pop("nnodes", 1)
-        environ |= {"NPROC_PER_NODE": str(groups[-1].get("gpus", 1) // nodes), "NNODES": str(nodes)}
+        environ |= {"NPROC_PER_NODE": str(gpus[-1] // nodes), "NNODES": str(nodes)}
         table |= {"use_ray": True}
         table.pop("colocate_groups", None)
     words: dict[str, list[str]] = {}
-    for name, value in table.items():
-        many = value if isinstance(value, list) else [value]
-        words[str(name)] = [json.dumps(part) if isinstance(part, dict) else str(part) for part in many]
+    for options in (table, *groups):
+        for name, value in options.items():
+            many = value if isinstance(value, list) else [value]
+            words[str(name)] = [json.dumps(part) if isinstance(part, dict) else str(part) for part in many]
     return words, environ
 
 
@@ -80,20 +78,21 @@ def _config(path: Path) -> dict[str, Any]:
     import yaml
 
     try:
-        is_large = path.stat().st_size > _MOST_OF_A_CONFIG
-        text = "[]" if is_large else path.read_text(encoding="utf-8")
+        with path.open(encoding="utf-8") as file:
+            text = file.read(_MOST_OF_A_CONFIG)
         # An alias may stand for a thousand others, and a bracket for a turn of the reader.
-        if is_large or len(re.findall(r"(?<!\S)\*\w", text)) > 20 or text.count("[") + text.count("{") > 500:
-            raise SwiftGrpoExtError("too large or too nested", where=str(path), fix="a plain configuration")
-        table = json.loads(text) if path.suffix == ".json" else yaml.safe_load(text)
+        is_nested = len(re.findall(r"(?<!\S)\*\w", text)) > 20 or text.count("[") + text.count("{") > 500
+        is_large = is_nested or len(text) == _MOST_OF_A_CONFIG
+        table = {} if is_large else json.loads(text) if path.suffix == ".json" else yaml.safe_load(text)
+        fault = "too large or too nested" if is_large else ""
     except (OSError, ValueError, yaml.YAMLError) as error:
-        first = str(error).splitlines()[0]
-        raise SwiftGrpoExtError(f"cannot be read: {first}", where=str(path), fix="check the file") from None
-    if not isinstance(table, dict):
-        raise SwiftGrpoExtError("not a table of arguments", where=str(path), fix="one `name: value` a line")
-    if "apiVersion" in table or "tasks" in table:
-        raise SwiftGrpoExtError("a manifest, not a table of arguments", where=str(path), fix=_EXACT)
-    return table
+        fault = f"cannot be read: {str(error).splitlines()[0]}"
+    if not fault and (not isinstance(table, dict) or {"apiVersion", "tasks"}.intersection(table)):
+        fault = "a manifest, not a table of arguments"
+    if fault:
+        fix = "one `name: value` a line, or SWIFT_GRPO_EXT_PREFLIGHT=only before the command that starts it"
+        raise SwiftGrpoExtError(fault, where=str(path), fix=fix)
+    return {**table}
 
 
 def drawn(name: str) -> tuple[str, int | None]:
@@ -102,23 +101,13 @@ def drawn(name: str) -> tuple[str, int | None]:
     return (head, int(tail)) if head and tail.isdecimal() else (name, None)
 
 
-def rows_of(path: Path) -> Iterator[tuple[int, Row | None]]:
-    """Rows with their line numbers, or numbers in a list; None for one that is no object."""
+def lines_of_no_object(path: Path, most: int) -> Iterator[int]:
+    """Numbers of those of the first lines that are not empty, and no JSON object."""
     with path.open(encoding="utf-8", errors="replace") as file:
-        rows: Iterable[Any] = (_parsed(line) if line.strip() else ... for line in file)
-        if path.suffix == ".json" and file.read(4096).lstrip().startswith("["):
-            many = _parsed(path.read_text(encoding="utf-8")) if path.stat().st_size <= _MOST_BYTES else []
-            rows = many if isinstance(many, list) else [None]
-        else:
-            file.seek(0)
-        for number, row in enumerate(rows, start=1):
-            if row is not ...:  # an empty line
-                yield number, row if isinstance(row, dict) else None
-
-
-def _parsed(text: str) -> Any:
-    """A decoded JSON value; None for what is no JSON."""
-    try:
-        return json.loads(text)
-    except ValueError:
-        return None
+        for number, line in enumerate(islice(file, most), start=1):
+            try:
+                is_object = isinstance(json.loads(line or "{}"), dict)
+            except ValueError:
+                is_object = not line.strip()
+            if not is_object:
+                yield number

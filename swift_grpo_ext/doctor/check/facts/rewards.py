@@ -1,6 +1,5 @@
-"""What rewards need of a row, read without running them, and what they do to a few answers in a child."""
+"""What rewards need of a row, and what those of plugins do to a few answers in a child process."""
 
-import ast
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -23,14 +22,8 @@ NOT_GOLD = frozenset(
     )
 )
 # What the trainer hands to a reward beside the columns of a row.
-_OF_THE_TRAINER = (
-    "trainer_state",
-    "response_token_ids",
-    "finish_reason",
-    "is_truncated",
-    "request_id",
-    "prompt_id",
-)
+_OF_THE_TRAINER = {"response_token_ids": [0], "finish_reason": "stop", "is_truncated": False}
+_OF_THE_TRAINER |= {"request_id": "request", "prompt_id": "prompt"}
 _ROWS = 4
 LIMIT = 15
 """Seconds that a reward may take for the answers to a few rows."""
@@ -38,7 +31,7 @@ LIMIT = 15
 
 @dataclass(frozen=True)
 class Trial:
-    """What became of a reward of ms-swift or of a plugin."""
+    """What became of a reward of a plugin."""
 
     name: str
     fault: str = ""  # what it raised, or what is wrong with what it returned
@@ -57,64 +50,48 @@ def names(run: Run) -> list[str]:
     found = []
     for text in run.arguments.reward_funcs or []:
         with suppress(SwiftGrpoExtError):
-            name = catalogue.split_form(text)[0]
-            found += [] if set("$, ") & set(name) else [name]
-    return list(dict.fromkeys(found))
+            found += [catalogue.split_form(text)[0]]
+    return [name for name in dict.fromkeys(found) if not set("$, ") & set(name)]
 
 
-def missing(run: Run, name: str, samples: Sequence[SeenRow]) -> str:
+def missing(name: str, samples: Sequence[SeenRow]) -> str:
     """The gold column that a reward needs, and none of the rows has; empty where it needs none, or has it."""
-    columns = {column for sample in samples for column in sample.columns}
+    columns = {
+        "trainer_state",
+        *_OF_THE_TRAINER,
+        *(column for sample in samples for column in sample.columns),
+    }
     if name in catalogue.NAMES:
         gold = catalogue.get_reward(name).gold
         return "" if columns.intersection(gold) else " or ".join(gold)
-    own = dict(pair for plugin in run.plugins for pair in _needs(plugin.text))
-    needed = own.get(name) or host_table.table()["columns"].get(name, ())
-    return next((column for column in needed if column not in (*columns, *_OF_THE_TRAINER)), "")
-
-
-def _needs(text: str) -> Iterator[tuple[str, list[str]]]:
-    """Names of rewards that a plugin registers, with the columns that they need; nothing is run."""
-    if "orms[" not in text:
-        return
-    with suppress(SyntaxError, ValueError, RecursionError):
-        nodes = list(ast.walk(ast.parse(text)))
-        calls = {
-            node.name: [argument.arg for argument in call.args.args][
-                2 : len(call.args.args) - len(call.args.defaults)
-            ]
-            for node in nodes
-            if isinstance(node, ast.ClassDef)
-            for call in node.body
-            if isinstance(call, (ast.FunctionDef, ast.AsyncFunctionDef)) and call.name == "__call__"
-        }
-        for node in nodes:
-            if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Subscript):
-                key, made = node.targets[0].slice, node.value
-                if isinstance(key, ast.Constant) and isinstance(made, ast.Name) and made.id in calls:
-                    yield str(key.value), calls[made.id]
+    needed = host_table.table()["columns"].get(name, ())
+    return next((column for column in needed if column not in columns), "")
 
 
 @lru_cache(maxsize=8)
 def trials(run: Run) -> tuple[Trial, ...]:
-    """The rewards of ms-swift and of plugins, called with the gold answer and an empty one of the first rows.
+    """The rewards of plugins, called with the gold answer and an empty one of the first rows.
 
     Raises:
         NotKnownError: which rewards there are, or where the rows are, is not known, or the child has ended.
     """
-    samples = training(run)[:_ROWS] if run.tries_rewards else []
-    files = [str(plugin.path.resolve()) for plugin in run.plugins if plugin.path and plugin.of_the_user]
-    tried = [name for name in names(run) if name not in catalogue.NAMES]
-    if not samples or not tried:
+    known = {*catalogue.NAMES, *host_table.names("reward_funcs")}
+    tried = [name for name in names(run) if name not in known]
+    samples = training(run)[:_ROWS] if run.tries_rewards and tried else []
+    if not samples:
         return ()
     rows = [row for sample in samples for row in _answered(sample)]
-    columns = sorted({column for row in rows for column in row})
+    plain = (str, int, float, bool, list, type(None))
     question = {
-        "plugins": files,
+        "plugins": [
+            str(plugin.path.resolve()) for plugin in run.plugins if plugin.path and plugin.of_the_user
+        ],
         "rewards": tried,
         "completions": [row["messages"][-1]["content"] for row in rows],
-        "columns": {column: [row.get(column) for row in rows] for column in columns},
-        "arguments": _arguments(run),
+        "columns": {column: [row.get(column) for row in rows] for column in set().union(*rows)},
+        "arguments": {
+            name: value for name, value in run.arguments.values.items() if isinstance(value, plain)
+        },
         "limit": LIMIT,
     }
     try:
@@ -126,22 +103,7 @@ def trials(run: Run) -> tuple[Trial, ...]:
 
 def _answered(sample: SeenRow) -> Iterator[dict[str, Any]]:
     """A row with its gold answer, and with none, as the trainer hands it to a reward."""
-    golds = [value for name, value in sample.columns.items() if name not in NOT_GOLD]
-    for number, text in enumerate((f"<think>-</think><answer>{next(iter(golds), '')}</answer>", "")):
-        yield {
-            **sample.columns,
-            "messages": [*sample.prompt, {"role": "assistant", "content": text}],
-            "response_token_ids": list(range(len(text.split()))),
-            "finish_reason": "stop",
-            "is_truncated": False,
-            "request_id": f"{sample.where} {number}",
-            "prompt_id": sample.where,
-        }
-
-
-def _arguments(run: Run) -> dict[str, object]:
-    """What reward classes read from ``args``, with the defaults that the host fills in."""
-    plain = (str, int, float, bool, list, type(None))
-    values = {name: value for name, value in run.arguments.values.items() if isinstance(value, plain)}
-    length = values.get("max_completion_length")
-    return {**values, **{name: values.get(name) or length for name in ("soft_max_length", "cosine_max_len")}}
+    gold = next((value for name, value in sample.columns.items() if name not in NOT_GOLD), "")
+    for text in (f"<think>-</think><answer>{gold}</answer>", ""):
+        messages = [*sample.prompt, {"role": "assistant", "content": text}]
+        yield {**_OF_THE_TRAINER, **sample.columns, "messages": messages}

@@ -1,9 +1,9 @@
-"""The first rows of each local dataset: as they stand, as ms-swift loads them, and through the template."""
+"""The first rows of each local dataset, as ms-swift loads them and its template makes prompts of them."""
 
 import json
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -12,13 +12,14 @@ from pathlib import Path
 from typing import Any
 
 from swift_grpo_ext.doctor.check.facts.environment import environment
-from swift_grpo_ext.doctor.check.facts.files import Row, drawn, rows_of
+from swift_grpo_ext.doctor.check.facts.files import Row, drawn, lines_of_no_object
 from swift_grpo_ext.doctor.check.facts.media import TAGS, Media, media_of
 from swift_grpo_ext.doctor.check.facts.run import Run
-from swift_grpo_ext.doctor.check.unknown import Unknown, decided
+from swift_grpo_ext.doctor.check.unknown import decided
 from swift_grpo_ext.errors import SwiftGrpoExtError
 
 _FILES = (".jsonl", ".json", ".csv", ".parquet", ".txt", ".arrow")
+_RANKS = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")
 _PIXEL_VARIABLES = (
     *("MAX_PIXELS", "MIN_PIXELS", "IMAGE_MAX_TOKEN_NUM", "IMAGE_MIN_TOKEN_NUM", "VIDEO_MAX_PIXELS", "FPS"),
     *("FPS_MAX_FRAMES", "ROOT_IMAGE_DIR", "USE_HF"),
@@ -34,7 +35,7 @@ _REFUSALS = (
 class SeenRow:
     """One row as the trainer sees it."""
 
-    where: str  # file and line, or number of the row
+    where: str  # file and number of the row
     columns: Row  # columns after the host's preprocessing; those are what reward functions receive
     media: Media = field(default_factory=dict)  # its images, videos and audio
     tokens: int = 0  # of the prompt with its images; 0 where it was not sent through the template
@@ -50,20 +51,16 @@ class SeenRow:
         turns = self.turns
         return turns[:-1] if turns and turns[-1].get("role") == "assistant" else turns
 
-    def tags(self, kind: str) -> int:
-        """How many tags of a kind of media its text has."""
-        return sum(str(turn.get("content", "")).count(TAGS[kind]) for turn in self.turns)
-
     @property
-    def mistagged(self) -> list[str]:
-        """Kinds of media with tags, and not one for each."""
-        return [kind for kind in self.media if self.tags(kind) not in (0, len(self.media[kind]))]
-
-    @property
-    def is_sound(self) -> bool:
-        """It can be sent through the template: it has a prompt, and its media are there."""
-        faults = any(medium.fault for medium in chain(*self.media.values()))
-        return bool(self.prompt) and not faults and not self.mistagged
+    def mistags(self) -> list[str]:
+        """What is wrong with tags: some of a kind of media, and not one for each."""
+        text = " ".join(str(turn.get("content", "")) for turn in self.turns)
+        counts = {kind: (text.count(TAGS[kind]), len(self.media[kind])) for kind in self.media}
+        return [
+            f"{tags} {TAGS[kind]} tags for {media} {kind}"
+            for kind, (tags, media) in counts.items()
+            if tags not in (0, media)
+        ]
 
 
 @dataclass(frozen=True)
@@ -85,12 +82,13 @@ def datasets(run: Run) -> tuple[Dataset, ...]:
     Raises:
         NotKnownError: where they are is not known.
     """
-    named = {"dataset": decided(run.arguments.dataset), **_said(run, "val_dataset")}
-    read = [_dataset(run, flag, name) for flag in named for name in (named[flag] or []) * bool(run.row_limit)]
-    return tuple(_encoded(run, read)) if any(sample.is_sound for sample in samples_of(read)) else tuple(read)
+    named = {"dataset": decided(run.arguments.dataset), **run.arguments.said("val_dataset")}
+    names = [(flag, name) for flag in named for name in named[flag] or []]
+    read = [_dataset(run, flag, name) for flag, name in names * bool(run.row_limit)]
+    return tuple(_encoded(run, read))
 
 
-def samples_of(read: Iterator[Dataset] | list[Dataset] | tuple[Dataset, ...]) -> list[SeenRow]:
+def samples_of(read: Sequence[Dataset]) -> list[SeenRow]:
     """All rows of some datasets."""
     return [sample for dataset in read for sample in dataset.samples]
 
@@ -109,25 +107,19 @@ def _dataset(run: Run, flag: str, name: str) -> Dataset:
         is_path = drawn(name)[0].endswith(_FILES) or name.startswith(("/", "./", "../", "~"))
         return replace(dataset, elsewhere=not is_path)  # of a path that is not there another rule tells
     path = path.resolve()
-    if not any(path.iterdir()) if path.is_dir() else path.stat().st_size == 0:
-        return replace(dataset, empty=f"the {'folder' if path.is_dir() else 'file'} is empty")
-    lines: list[int] = []
-    if path.suffix in (".jsonl", ".json") and path.is_file():
-        rows = list(islice(rows_of(path), run.row_limit))
-        lines = [line for line, _ in rows]
-        if broken := tuple(f"{path.name}:{line}" for line, row in rows if row is None):
-            return replace(dataset, unreadable=broken)
+    if not (any(path.iterdir()) if path.is_dir() else path.stat().st_size):
+        return replace(dataset, empty="nothing is in it")
+    if path.suffix == ".jsonl":
+        broken = [f"{path.name}:{line}" for line in lines_of_no_object(path, run.row_limit)]
+        dataset = replace(dataset, unreadable=tuple(broken))
     loaded: list[Row] = []
-    with suppress(*_REFUSALS):
+    with suppress(*_REFUSALS), _alone(run):
         loaded = list(islice(_stream(run, path), run.row_limit))
-    if not loaded:
+    if not loaded and not dataset.unreadable:
         return replace(dataset, empty="ms-swift takes none of its first rows")
-    is_numbered = len(loaded) == len(lines)
-    where = [
-        f"{path.name}:{lines[row]}" if is_numbered else f"{path.name} row {row + 1}"
-        for row in range(len(loaded))
-    ]
-    samples = (_sample(run, place, row, path.parent) for place, row in zip(where, loaded, strict=True))
+    samples = (
+        _sample(run, f"{path.name}:{number}", row, path.parent) for number, row in enumerate(loaded, 1)
+    )
     return replace(dataset, samples=tuple(samples))
 
 
@@ -138,53 +130,35 @@ def _sample(run: Run, where: str, row: Row, folder: Path) -> SeenRow:
     return SeenRow(where, columns, media)
 
 
-def _said(run: Run, *names: str) -> dict[str, Any]:
-    """Arguments that are given here, whatever others another word may hold."""
-    values = {name: run.arguments.values.get(name) for name in names}
-    return {
-        name: value for name, value in values.items() if value is not None and not isinstance(value, Unknown)
-    }
-
-
 def _stream(run: Run, path: Path) -> Iterator[Row]:
     """Rows as the host's loader gives them, one by one; nothing is written to its cache."""
-    said = _said(run, "columns", "disable_auto_column_mapping")
+    from swift.dataset import load_dataset
+
+    said = run.arguments.said("columns", "disable_auto_column_mapping")
     if isinstance(said.get("columns"), str):
         said["columns"] = json.loads(said["columns"])
-    with _alone():
-        from swift.dataset import load_dataset  # which logs that it was
-
-        train, _ = load_dataset(
-            [str(path)], streaming=True, strict=False, remove_unused_columns=False, **said
-        )
-        yield from train
+    yield from load_dataset([str(path)], streaming=True, strict=False, remove_unused_columns=False, **said)[0]
 
 
 @contextmanager
-def _alone() -> Iterator[None]:
-    """No log of the host and its packages, and no waiting for other ranks, which load nothing now."""
-    from swift.utils import get_logger
-
-    get_logger()  # sets its level when it is made
-    loggers = [logging.getLogger(name) for name in ("swift", "ms-swift", "datasets", "modelscope")]
-    before = [logger.level for logger in loggers]
+def _alone(run: Run) -> Iterator[None]:
+    """The run's limits of pixels, no log of the host, and no waiting for other ranks."""
+    values = {name: run.environ.get(name) for name in _PIXEL_VARIABLES}
+    pixels = {name: value for name, value in values.items() if isinstance(value, str)}
+    own = {name: value for name, value in os.environ.items() if name not in _RANKS}
+    logging.disable(logging.CRITICAL)
     try:
-        for logger in loggers:
-            logger.setLevel(logging.CRITICAL)
-        ranks = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")
-        with environment({name: value for name, value in os.environ.items() if name not in ranks}):
+        with environment({**own, **pixels}):
             yield
     finally:
-        for logger, level in zip(loggers, before, strict=True):
-            logger.setLevel(level)
+        logging.disable(logging.NOTSET)
 
 
 def _encoded(run: Run, read: list[Dataset]) -> Iterator[Dataset]:
-    """The sound rows sent through the template, if the model's files are here."""
-    folder = run.find(str(run.arguments.model or "-"))
+    """The rows sent through the template, if they are sound and the model's files are here."""
+    folder = run.find(str(run.arguments.model or "-")) if samples_of(read) else None
     template = None
-    pixels = {name: run.environ[name] for name in _PIXEL_VARIABLES if name in run.environ}
-    with environment({**os.environ, **pixels}):
+    with _alone(run):
         if folder is not None and (folder / "tokenizer_config.json").is_file():
             with suppress(*_REFUSALS):  # ms-swift says so itself
                 template = _template(run, folder)
@@ -193,8 +167,9 @@ def _encoded(run: Run, read: list[Dataset]) -> Iterator[Dataset]:
 
 
 def _through(template: Any, sample: SeenRow) -> SeenRow:
+    is_broken = sample.mistags or any(medium.fault for medium in chain(*sample.media.values()))
     with suppress(*_REFUSALS):  # a row that the template refuses is named in the run
-        if template is not None and sample.is_sound:
+        if template is not None and not is_broken:
             encoded = template.encode({**sample.columns, "messages": sample.prompt})
             return replace(sample, tokens=len(encoded["input_ids"]))
     return sample
@@ -208,7 +183,7 @@ def _template(run: Run, folder: Path) -> Any:
         from swift_grpo_ext.models import register
 
         register()
-    said = _said(run, "model_type", "template", "max_pixels")
+    said = run.arguments.said("model_type", "template", "max_pixels")
     arguments = BaseArguments(model=str(folder), load_args=False, use_hf=True, **said)
     _, template = prepare_model_template(arguments, load_model=False)
     template.max_length = None

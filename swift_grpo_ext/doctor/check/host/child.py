@@ -29,6 +29,7 @@ from typing import Any
 from unittest.mock import MagicMock
 
 from swift_grpo_ext.doctor.check.host.table import MEGATRON
+from swift_grpo_ext.errors import in_a_line
 
 _SIZES = "swift.megatron.arguments.megatron_args"
 KINDS = ("RLHFArguments", "RolloutArguments", MEGATRON)
@@ -42,8 +43,7 @@ _OF_MEGATRON = (
 _OF_THIS_MACHINE = frozenset(
     """
     _add_version _check_is_adapter _init_adapters _init_ckpt_dir _init_custom_dataset_info _init_deepspeed
-    _init_device _init_distributed _init_external_vllm
-    _init_generation_batch_params _init_liger _init_new_special_tokens
+    _init_device _init_distributed _init_external_vllm _init_liger _init_new_special_tokens
     _init_output_dir _init_swanlab _init_teacher_deepspeed _import_external_plugins _handle_pai_compat
     _check_mcore_bridge _load_adapter_config
     """.split()  # noqa: SIM905
@@ -60,6 +60,58 @@ _REFUSALS = (ValueError, NotImplementedError, AssertionError, ZeroDivisionError)
 
 class _NotKnownHereError(Exception):
     """A check reads an argument whose value is not known."""
+
+
+@dataclass
+class _Question:
+    """Arguments that are asked about, and what the checks of a class say to them, each on its own."""
+
+    values: dict[str, Any] = field(default_factory=dict)  # the arguments that are given
+    unknown: frozenset[str] = frozenset()  # names of those whose value is not known
+    refused: list[tuple[str, str]] = field(default_factory=list)
+    last_read: str = ""
+
+    def read(self, arguments: Any, name: str) -> Any:
+        """An attribute of the arguments, which is remembered.
+
+        Raises:
+            _NotKnownHereError: its value is not known.
+        """
+        if name in self.unknown:
+            raise _NotKnownHereError(name)
+        if name in self.values and name != "rlhf_type":  # which nearly all of them look at
+            self.last_read = name
+        return object.__getattribute__(arguments, name)
+
+    def add(self, error: Exception) -> None:
+        """What a check raised, if an argument class did, and the argument that it is about.
+
+        Of a value that is not known, and of a model or a package that is not here, nothing is said.
+        """
+        frame = traceback.extract_tb(error.__traceback__)[-1]
+        places = _ARGUMENTS if self.refused else _ARGUMENTS + _ARGUMENTS_OF_TRANSFORMERS
+        if isinstance(error, _REFUSALS) and any(place in frame.filename for place in places):
+            message = " ".join(f"{type(error).__name__}: {str(error) or frame.line}".split())
+            given = (name for name in re.findall(r"\w+", message) if name in self.values)
+            about = next(iter(re.findall(r"--(\w+)", message)), next(given, self.last_read))
+            self.refused.append((message, about))
+
+
+_now = _Question()
+
+
+def _recorded(check: Callable[..., Any]) -> Callable[..., Any]:
+    """The check; what it raises does not end the others."""
+
+    @wraps(check)
+    def recording(arguments: Any, *more: Any, **named: Any) -> Any:
+        try:
+            return check(arguments, *more, **named)
+        except Exception as error:
+            _now.add(error)
+        return None
+
+    return recording
 
 
 @cache
@@ -84,51 +136,21 @@ def argument_class(kind: str) -> type:
     return made
 
 
-@dataclass
-class _Recorder:
-    """What the checks of a class say, each asked on its own."""
+@cache
+def _of_megatron_s_start() -> Callable[..., Any]:
+    """Its arithmetic of ranks and batches, as ms-swift has it."""
+    start: Callable[..., Any] = import_module(_SIZES).MegatronArguments._init_distributed
+    return start
 
-    values: dict[str, Any]  # the arguments that are given
-    unknown: frozenset[str]  # names of those whose value is not known
-    refused: list[tuple[str, str]] = field(default_factory=list)
-    last_read: str = ""
 
-    def recorded(self, check: Callable[..., Any]) -> Callable[..., Any]:
-        """The check; what it raises does not end the others."""
-
-        @wraps(check)
-        def recording(arguments: Any, *more: Any, **named: Any) -> Any:
-            try:
-                return check(arguments, *more, **named)
-            except _NotKnownHereError:
-                pass  # nothing is said of it: check names the values that are not known
-            except _REFUSALS as error:
-                places = _ARGUMENTS if self.refused else _ARGUMENTS + _ARGUMENTS_OF_TRANSFORMERS
-                if _is_raised_in(places, error):
-                    message = _message(error)
-                    self.refused.append((message, self._argument_of(message)))
-            except Exception as error:  # of a model or a package that is not here: nothing is said then
-                traceback.print_exception(error)
-            return None
-
-        return recording
-
-    def _argument_of(self, message: str) -> str:
-        """The argument that a message names with dashes, else a given one in it, or that was read last."""
-        given = (name for name in re.findall(r"\w+", message) if name in self.values)
-        return next(iter(re.findall(r"--(\w+)", message)), next(given, self.last_read))
-
-    def reader(self) -> Callable[[Any, str], Any]:
-        """What reads an attribute of the arguments, and remembers it."""
-
-        def read(arguments: Any, name: str) -> Any:
-            if name in self.unknown:
-                raise _NotKnownHereError(name)
-            if name in self.values and name != "rlhf_type":  # which nearly all of them look at
-                self.last_read = name
-            return object.__getattribute__(arguments, name)
-
-        return read
+@cache
+def _record_checks(base: type) -> None:
+    """Let the checks of a class be recorded from now on."""
+    for owner in base.__mro__:
+        for name, check in dict(vars(owner)).items():
+            is_check = name.startswith(_CHECKS) and isinstance(check, FunctionType)
+            if is_check and owner.__module__.startswith("swift."):
+                setattr(owner, name, _not_asked if name in _OF_THIS_MACHINE else _recorded(check))
 
 
 def refusals(kind: str, values: dict[str, Any], unknown: list[str], ranks: int) -> dict[str, Any]:
@@ -142,40 +164,25 @@ def refusals(kind: str, values: dict[str, Any], unknown: list[str], ranks: int) 
     from torch.testing._internal.distributed.fake_pg import FakeStore
 
     base = argument_class(kind)
-    recorder = _Recorder(values, frozenset(unknown))
+    of_ranks = [_of_megatron_s_start()] * bool(ranks) if kind == MEGATRON else []
+    _record_checks(base)
+    not_known = frozenset(unknown if ranks else {*unknown, "world_size"})
+    vars(_now).update(vars(_Question(values, not_known)))
     own: dict[str, Any] = dict.fromkeys(_OF_THIS_MACHINE, _not_asked)
     own |= {"_init_model_info": _without_model, "model_info": None, "model_meta": None}
-    own["__getattribute__"] = recorder.reader()
-    own |= {"world_size": ranks} if ranks else {}
-    if kind == MEGATRON and ranks:
-        del own["_init_generation_batch_params"]
-    checks = [
-        (owner, name, check)
-        for owner in base.__mro__
-        for name, check in vars(owner).items()
-        if owner.__module__.startswith("swift.")
-        and name.startswith(_CHECKS)
-        and isinstance(check, FunctionType)
-    ]
+    own |= {"__getattribute__": lambda arguments, name: _now.read(arguments, name), "world_size": ranks}
     # Megatron's own start needs its package and a GPU, and so does bf16 as transformers checks it.
     without_gpu = {"skip_megatron_init": True} if kind == MEGATRON else {"use_cpu": True}
     try:
-        sizes = getattr(base, "_init_generation_batch_params", None)
-        if kind == MEGATRON:
-            sizes = import_module(_SIZES).MegatronArguments._init_distributed
-        if kind == MEGATRON and ranks:
+        if of_ranks:
             dist.init_process_group("fake", rank=0, world_size=ranks, store=FakeStore())
-        for owner, name, check in checks:
-            setattr(owner, name, own.get(name) or recorder.recorded(check))
         arguments = type(base.__name__, (base,), own)(**{"output_dir": "output", **values, **without_gpu})
-        if sizes and ranks:  # the arithmetic of batches, with the ranks of the launch
-            recorder.recorded(sizes)(arguments)
+        for start in of_ranks:
+            _recorded(start)(arguments)
     finally:
-        for owner, name, check in checks:
-            setattr(owner, name, check)
         if dist.is_initialized():
             dist.destroy_process_group()
-    return {"refused": list(dict.fromkeys(recorder.refused))}
+    return {"refused": list(dict.fromkeys(_now.refused))}
 
 
 def _not_asked(*_arguments: Any, **_named: Any) -> bool:
@@ -189,18 +196,6 @@ def _without_model(arguments: Any) -> Any:
 
     arguments.get_quantization_config()
     return arguments.torch_dtype or torch.bfloat16
-
-
-def _message(error: BaseException) -> str:
-    """What it says, in one line; the line of code where it says nothing."""
-    line = traceback.extract_tb(error.__traceback__)[-1].line
-    return " ".join(f"{type(error).__name__}: {str(error) or line}".split())
-
-
-def _is_raised_in(places: tuple[str, ...], error: BaseException) -> bool:
-    """Whether argument classes raise it themselves, not a package or a file that they need."""
-    raised_in = Path(traceback.extract_tb(error.__traceback__)[-1].filename).as_posix()
-    return any(place in raised_in for place in places)
 
 
 def table() -> dict[str, Any]:
@@ -240,38 +235,26 @@ def tried(
     limit: int,
 ) -> list[tuple[str, str, str, bool]]:
     """Call rewards: name, fault, place in the user's file, and whether it ran out of time, of each."""
-    from swift.rewards import orms
-    from swift.utils import import_external_file
+    from swift_grpo_ext.rewards.registration import function_named
 
     state = SimpleNamespace(global_step=0, max_steps=1, epoch=0.0, log_history=[])
     signal.signal(signal.SIGALRM, _out_of_time)
     answers = []
     for name in rewards:
         fault = place = ""
-        is_late = False
         signal.alarm(limit)
         try:
-            for path in plugins:
-                import_external_file(path)
-            reward = orms[name](args=SimpleNamespace(**arguments))
+            reward: Any = function_named(name, plugins, args=SimpleNamespace(**arguments))
             scores = reward(completions, trainer_state=state, **columns)
-            fault = _fault_of(
-                asyncio.run(scores) if inspect.iscoroutine(scores) else scores, len(completions)
-            )
-        except TimeoutError as error:
-            fault, is_late = str(error), True
+            scores = list(asyncio.run(scores) if inspect.iscoroutine(scores) else scores)
+            fault = _fault_of(scores, len(completions))
         except BaseException as error:  # whatever it raises, and also that it leaves
             frames = traceback.extract_tb(error.__traceback__)
-            own = [
-                frame
-                for frame in frames
-                if not re.search("/lib/python|/swift_grpo_ext/|<string>", frame.filename)
-            ]
-            fault = f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}"[:200]
-            place = f"{Path(own[-1].filename).name}:{own[-1].lineno}" if own else ""
+            own = [f"{Path(one.filename).name}:{one.lineno}" for one in frames if one.filename in plugins]
+            fault, place = in_a_line(error)[:200], next(reversed(own), "")
         finally:
             signal.alarm(0)
-        answers.append((name, fault, place, is_late))
+        answers.append((name, fault, place, fault.startswith("TimeoutError: no score in time")))
     return answers
 
 
@@ -279,15 +262,13 @@ def _out_of_time(*_: object) -> None:
     raise TimeoutError("no score in time")
 
 
-def _fault_of(scores: Any, count: int) -> str:
+def _fault_of(scores: list[Any], count: int) -> str:
     """What is wrong with the scores of some completions."""
-    listed = list(scores)
-    if len(listed) != count:
-        return f"it returns {len(listed)} scores for {count} completions"
-    odd = [score for score in listed if score is not None and not math.isfinite(float(score))]
-    if odd:
-        return f"it returns {odd[0]}"
-    return "it scores nothing" if all(score is None for score in listed) else ""
+    if len(scores) != count:
+        return f"it returns {len(scores)} scores for {count} completions"
+    odd = [score for score in scores if score is not None and not math.isfinite(float(score))]
+    nothing = "it scores nothing" if scores.count(None) == count else ""
+    return f"it returns {odd[0]}" if odd else nothing
 
 
 def _option(action: argparse.Action) -> list[Any]:
@@ -324,14 +305,6 @@ _NAMES: dict[str, Callable[[], Iterable[str]]] = {
 }
 
 
-_real_version = importlib.metadata.version
-
-
-def _version(distribution_name: str) -> str:
-    """The release of a package; of Liger, which the machine that trains may have, one that is new enough."""
-    return "99" if distribution_name == "liger-kernel" else _real_version(distribution_name)
-
-
 def _no_network(*_args: object, **_named: object) -> None:
     raise OSError("no network in this process")
 
@@ -343,17 +316,18 @@ def main() -> None:
     sys.stdout = sys.stderr
     if os.environ.get("HF_HUB_OFFLINE"):
         socket.socket.connect = _no_network  # type: ignore[method-assign]
+    # Of Liger, which the machine that trains may have, a release that is new enough.
+    real = importlib.metadata.version
+    importlib.metadata.version = lambda distribution_name: (
+        "99" if distribution_name == "liger-kernel" else real(distribution_name)
+    )
     for line in sys.stdin:
         question = json.loads(line)
         before = dict(os.environ)
-        importlib.metadata.version = _version
-        answer = (
-            table() if not question else tried(**question) if "rewards" in question else refusals(**question)
-        )
-        importlib.metadata.version = _real_version
+        asked = tried if "rewards" in question else refusals if question else table
+        print(json.dumps(asked(**question)), file=out, flush=True)
         os.environ.clear()
         os.environ.update(before)
-        print(json.dumps(answer), file=out, flush=True)
 
 
 if __name__ == "__main__":

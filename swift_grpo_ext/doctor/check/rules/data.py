@@ -2,18 +2,16 @@
 
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from functools import partial
-from itertools import chain, islice
+from itertools import chain
+from typing import Any
 
 from swift_grpo_ext.doctor.check.facts import rewards, rows
 from swift_grpo_ext.doctor.check.facts.arguments import sure
-from swift_grpo_ext.doctor.check.facts.media import TAGS
-from swift_grpo_ext.doctor.check.facts.model import family
 from swift_grpo_ext.doctor.check.facts.rows import SeenRow
 from swift_grpo_ext.doctor.check.facts.run import Run
 from swift_grpo_ext.doctor.check.host import table as host_table
-from swift_grpo_ext.doctor.check.rules.table import OUR_PLUGIN, grpo_anywhere, option, table
+from swift_grpo_ext.doctor.check.rules.table import OUR_PLUGIN, fault, grpo_anywhere, option, table
 from swift_grpo_ext.doctor.check.unknown import decided
 from swift_grpo_ext.doctor.plan.arithmetic import rounded_up
 from swift_grpo_ext.errors import SwiftGrpoExtError
@@ -21,43 +19,42 @@ from swift_grpo_ext.findings import ERROR, NOTE, WARNING, NotKnownError, Problem
 from swift_grpo_ext.rewards import catalogue, forms
 
 rule = partial(table.rule, scope=grpo_anywhere)
-RowLook = Callable[[Run, SeenRow], Iterator[Problem]]
+Values = tuple[Any, ...] | list[str]
 
 
-def of_rows(look: RowLook, *, replaced: bool = False) -> Callable[[Run], Iterator[Problem]]:
-    """Decorator: a rule of single rows as one of all, with the first faulty row and the share of such rows.
+def row_fault(
+    id: str,
+    severity: Severity,
+    found: Callable[[Run, SeenRow], Values],
+    what: str,
+    fix: str,
+    *,
+    replaced: bool = False,
+    **more: Any,
+) -> None:
+    """A row of the table, as `fault`: of single rows, told of the first with the share of such rows.
 
-    A fault for which the trainer replaces a row (``replaced``) is a warning where it does, and leaves any.
+    One for which the trainer replaces a row (``replaced``) is a warning where it does, and leaves any.
     """
 
-    def over_all(run: Run) -> Iterator[Problem]:
+    def look(run: Run) -> Iterator[Problem]:
         samples = rows.samples_of(rows.datasets(run))
-        faults = [problem for sample in samples for problem in islice(look(run, sample), 1)]
-        if not faults:
-            return
-        share = f"{len(faults)} of {len(samples)} rows"
-        severity = None
-        if replaced and len(faults) < len(samples):
-            severity, instead = _replaces(run)
-            share += instead
-        yield replace(faults[0], what=f"{faults[0].what} ({share})", severity=severity)
+        faults = [(sample.where, values) for sample in samples if (values := found(run, sample))]
+        for where, values in faults[:1]:
+            share = f" ({len(faults)} of {len(samples)} rows"
+            is_left_out = replaced and len(faults) < len(samples) and _replaces_rows(run)
+            share += ", which the trainer replaces)" if is_left_out else ")"
+            severity = WARNING if is_left_out else None
+            yield Problem(what.format(*values) + share, where, fix.format(*values), severity=severity)
 
-    return over_all
+    rule(id, severity, **more)(look)
 
 
-of_replaced_rows = partial(of_rows, replaced=True)
-
-
-def _replaces(run: Run) -> tuple[Severity | None, str]:
-    """How bad a row is that cannot be encoded, and why: the trainer may replace it."""
+def _replaces_rows(run: Run) -> bool:
     try:
-        described = "templates" in run.parts and family(run) is not None
-        deletes = run.arguments.truncation_strategy == "delete"
-        raises = run.environ.get("SWIFT_GRPO_EXT_BAD_ROW") == "raise"
-        replaces = "trainer" in run.parts and not raises and (described or deletes)
+        return "trainer" in run.parts and run.environ.get("SWIFT_GRPO_EXT_BAD_ROW") != "raise"
     except NotKnownError:  # "$@" may hold the plugin
-        return WARNING, ""
-    return (WARNING, ", which the trainer replaces") if replaces else (None, "")
+        return True
 
 
 @rule(
@@ -101,117 +98,128 @@ def _unreadable(run: Run) -> Iterator[Problem]:
             yield Problem(what, dataset.unreadable[0], "fix the line")
 
 
-@rule(
+def _broken_media(_run: Run, sample: SeenRow) -> Values:
+    faults = ((medium.fault, medium.fix) for medium in chain(*sample.media.values()) if medium.fault)
+    return next(faults, ())
+
+
+def _too_many_images(run: Run, sample: SeenRow) -> Values:
+    images = len(sample.media.get("images", ()))
+    try:
+        most = json.loads(run.arguments.vllm_limit_mm_per_prompt or "{}").get("image", images)
+    except (ValueError, AttributeError):  # ms-swift says so at once
+        return ()
+    return (images, most) if run.arguments.use_vllm and images > most else ()
+
+
+def _too_long(run: Run, sample: SeenRow) -> Values:
+    limit = run.arguments.max_length or sample.tokens
+    return (sample.tokens, limit, rounded_up(sample.tokens)) if sample.tokens > limit else ()
+
+
+def _over_model_len(run: Run, sample: SeenRow) -> Values:
+    args = run.arguments
+    length = args.vllm_max_model_len if args.use_vllm else None
+    needed = sample.tokens + args.max_completion_length
+    values = (sample.tokens, args.max_completion_length, length, rounded_up(needed))
+    return values if length and sample.tokens and needed > length else ()
+
+
+row_fault(
     "row-tags",
     ERROR,
+    lambda _run, sample: sample.mistags,
+    "{}",
+    "one tag for each, in order",
+    replaced=True,
     symptoms="ValueError: num_images: ..., num_images_tags: ...",
     cause="Each tag in the text stands for one image, video or sound of the row.",
 )
-@of_replaced_rows
-def _tags(_run: Run, sample: SeenRow) -> Iterator[Problem]:
-    for kind in sample.mistagged:
-        what = f"{sample.tags(kind)} {TAGS[kind]} tags for {len(sample.media[kind])} {kind}"
-        yield Problem(what, sample.where, "one tag for each, in order")
-
-
-@rule(
+row_fault(
     "row-image",
     ERROR,
+    _broken_media,
+    "{}",
+    "{1}",
+    replaced=True,
     symptoms="FileNotFoundError for an image that lies beside the dataset",
     cause="ms-swift looks in the working folder and in ROOT_IMAGE_DIR, not beside the dataset.",
 )
-@of_replaced_rows
-def _image(_run: Run, sample: SeenRow) -> Iterator[Problem]:
-    for medium in chain(*sample.media.values()):
-        if medium.fault:
-            yield Problem(medium.fault, sample.where, medium.fix or "fix or drop the row")
-
-
-@rule(
+row_fault(
     "row-images",
     ERROR,
+    _too_many_images,
+    "{} images, --vllm_limit_mm_per_prompt takes {}",
+    """--vllm_limit_mm_per_prompt '{{"image": {}}}'""",
     symptoms="ValueError: At most ... image(s) may be provided in one prompt.",
     cause="vLLM takes as many images of a prompt as --vllm_limit_mm_per_prompt says.",
 )
-@of_rows
-def _too_many_images(run: Run, sample: SeenRow) -> Iterator[Problem]:
-    images = len(sample.media.get("images", ()))
-    try:
-        limits = json.loads(str(run.arguments.vllm_limit_mm_per_prompt or "{}"))
-    except ValueError:  # ms-swift says so at once
-        return
-    most = limits.get("image") if isinstance(limits, dict) else None
-    if run.arguments.use_vllm and isinstance(most, int) and images > most:
-        what = f"{images} images, --vllm_limit_mm_per_prompt takes {most}"
-        yield Problem(what, sample.where, f"""--vllm_limit_mm_per_prompt '{{"image": {images}}}'""")
-
-
-@rule(
+row_fault(
     "row-too-long",
     WARNING,
+    _too_long,
+    "{} prompt tokens, max_length is {}",
+    "--max_length {2}",
     symptoms="MaxLengthError, or the question is cut off at its left",
     cause="A prompt with its images is longer than --max_length.",
 )
-@of_rows
-def _too_long(run: Run, sample: SeenRow) -> Iterator[Problem]:
-    limit = run.arguments.max_length
-    if limit and sample.tokens > limit:
-        what = f"{sample.tokens} prompt tokens, max_length is {limit}"
-        yield Problem(what, sample.where, f"--max_length {rounded_up(sample.tokens)}")
-
-
-@rule(
+row_fault(
     "row-over-model-len",
     ERROR,
+    _over_model_len,
+    "{} + {} tokens, vllm_max_model_len is {}",
+    "--vllm_max_model_len {3}",
     symptoms="The decoder prompt (length ...) is longer than the maximum model length",
     cause="vllm_max_model_len holds prompt, image tokens and completion together.",
     reports="https://github.com/modelscope/ms-swift/issues/3592",
 )
-@of_rows
-def _over_model_len(run: Run, sample: SeenRow) -> Iterator[Problem]:
-    args = run.arguments
-    length = args.vllm_max_model_len if args.use_vllm else None
-    if length and sample.tokens and sample.tokens + args.max_completion_length > length:
-        what = f"{sample.tokens} + {args.max_completion_length} tokens, vllm_max_model_len is {length}"
-        needed = rounded_up(sample.tokens + args.max_completion_length)
-        yield Problem(what, sample.where, f"--vllm_max_model_len {needed}")
 
 
-@rule(
-    "no-reward",
-    ERROR,
-    symptoms="ValueError: You must specify reward_funcs or reward_model",
-    cause="Nothing scores the completions.",
-    reports="B3",
-)
-def _no_reward(run: Run) -> Iterator[Problem]:
+def _without_reward(run: Run) -> bool:
     args = run.arguments
     gyms = ("use_gym_env", "gym_env")
     if any(map(args.get, ("reward_funcs", "reward_model", *gyms, "teacher_model", "teacher_model_server"))):
-        return
-    if args.use_vllm and args.vllm_mode == "server" and decided(args.use_gym_env) is None:
-        if not run.servers:
-            raise NotKnownError("rewards, which a gym on the rollout server may give")
-        if any(server.get(name) for server in run.servers for name in gyms):
-            return
-    yield option("reward_funcs", "no reward function is given", "ext_choice ext_format")
+        return False
+    of_server = args.use_vllm and args.vllm_mode == "server" and decided(args.use_gym_env) is None
+    if of_server and not run.servers:
+        raise NotKnownError("rewards, which a gym on the rollout server may give")
+    return not (of_server and any(server.get(name) for server in run.servers for name in gyms))
 
 
-@rule(
-    "reward-weights",
+fault(
+    "no-reward",
     ERROR,
-    symptoms="Number of reward weights (...) must match number of reward functions (...)",
-    cause="Found by ms-swift after the model is loaded.",
+    _without_reward,
+    "no reward function is given",
+    "--reward_funcs",
+    "--reward_funcs ext_choice ext_format",
+    symptoms="ValueError: You must specify reward_funcs or reward_model",
+    cause="Nothing scores the completions.",
+    reports="B3",
+    scope=grpo_anywhere,
 )
-def _weights(run: Run) -> Iterator[Problem]:
+
+
+def _uneven_weights(run: Run) -> tuple[int, int] | None:
     args = run.arguments
     gym = decided(args.use_gym_env)
     sources = len(args.reward_funcs or []) + len(args.reward_model or [])
     sources += bool(args.gym_env if gym is None else gym)
     weights = decided(args.reward_weights)
-    if weights is not None and len(weights) != sources:
-        fix = " ".join(f"{weight:g}" for weight in [*weights, *[1.0] * sources][:sources])
-        yield option("reward_weights", f"{len(weights)} weights for {sources} rewards", fix)
+    return None if weights is None or len(weights) == sources else (len(weights), sources)
+
+
+fault(
+    "reward-weights",
+    ERROR,
+    _uneven_weights,
+    "{} weights for {} rewards",
+    "--reward_weights",
+    "--reward_weights with {1} numbers",
+    symptoms="Number of reward weights (...) must match number of reward functions (...)",
+    cause="Found by ms-swift after the model is loaded.",
+    scope=grpo_anywhere,
+)
 
 
 @rule(
@@ -228,10 +236,9 @@ def _unknown_reward(run: Run) -> Iterator[Problem]:
         except SwiftGrpoExtError as error:
             yield Problem(error.what, error.where or "--reward_funcs", error.fix)
             continue
-        if "," in name or " " in name.strip():
-            yield option(
-                "reward_funcs", f"{name} is taken for one name", " ".join(name.replace(",", " ").split())
-            )
+        several = name.replace(",", " ").split()
+        if several != [name]:
+            yield option("reward_funcs", f"{name} is taken for one name", " ".join(several))
         elif name in catalogue.NAMES and "rewards" not in run.parts:
             yield Problem(f"{name} needs our plugin", "--reward_funcs", OUR_PLUGIN)
         elif name not in registered and (name.startswith("ext_") or not run.has_plugins_of_the_user):
@@ -255,7 +262,7 @@ def _column(run: Run) -> Iterator[Problem]:
     lacking = {trial.name: trial.lacks for trial in rewards.trials(run)}
     for dataset in rows.datasets(run):
         for name in rewards.names(run) if dataset.samples and (dataset.trains or run.evaluates) else ():
-            column = rewards.missing(run, name, dataset.samples) or lacking.get(name, "")
+            column = rewards.missing(name, dataset.samples) or lacking.get(name, "")
             if column:
                 given = {column for sample in dataset.samples for column in sample.columns} - rewards.NOT_GOLD
                 renamed = json.dumps({min(given, default="ANSWER"): column.split()[0]})
@@ -272,12 +279,10 @@ def _column(run: Run) -> Iterator[Problem]:
 )
 def _form(run: Run) -> Iterator[Problem]:
     samples = rows.training(run)
-    system = run.arguments.system
-    if not samples or (system or "").endswith(".txt"):
-        return
+    system = run.arguments.system or ""
     texts = [str(turn.get("content", "")) for sample in samples for turn in sample.prompt]
-    for name in rewards.names(run):
-        if form := forms.form_not_asked(name, [*texts, system or ""]):
+    for name in rewards.names(run) if samples and not system.endswith(".txt") else ():
+        if form := forms.form_not_asked(name, [*texts, system]):
             what = f"{name} reads {form}, and neither the prompts nor --system ask for it"
             yield Problem(what, "--system", f"--system '{forms.system_text(name)}'")
 

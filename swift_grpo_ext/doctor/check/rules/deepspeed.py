@@ -5,7 +5,6 @@ from typing import Any
 
 from swift_grpo_ext.deepspeed import presets
 from swift_grpo_ext.doctor.check.facts import model
-from swift_grpo_ext.doctor.check.facts.arguments import sure
 from swift_grpo_ext.doctor.check.facts.files import HOST_PRESETS
 from swift_grpo_ext.doctor.check.facts.run import Run
 from swift_grpo_ext.doctor.check.rules.table import OUR_PLUGIN, fault, refused, rule
@@ -20,13 +19,13 @@ from swift_grpo_ext.findings import ERROR, WARNING, Problem
     cause="--deepspeed takes a preset, a file or JSON.",
 )
 def _unreadable(run: Run) -> Iterator[Problem]:
-    config = model.deepspeed(run)
     name = str(run.arguments.deepspeed or "")
+    config = model.deepspeed(run)
     if isinstance(config, str):
-        close = sure(name.rstrip("0123456789"), (known.rstrip("0123456789") for known in presets.available()))
-        close = close or next((known for known in HOST_PRESETS if name.startswith(known)), "ext_zero2")
+        meant = filter(name.startswith, (*HOST_PRESETS, *presets.available()))
+        close = max(meant, key=len, default="ext_zero2")
         yield Problem(config, f"--deepspeed {name:.80}", f"--deepspeed {close}")
-    elif name.startswith("ext_") and "presets" not in run.parts:
+    elif name.startswith(presets.PREFIX) and "presets" not in run.parts:
         yield Problem("our presets need our plugin", "--deepspeed", OUR_PLUGIN)
 
 

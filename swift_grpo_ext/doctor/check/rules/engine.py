@@ -10,8 +10,6 @@ from swift_grpo_ext.doctor.plan.arithmetic import rounded_up
 from swift_grpo_ext.doctor.plan.setting import USUAL_PIXELS
 from swift_grpo_ext.findings import ERROR, WARNING, Problem
 
-_MOST_RANKS = 10_000
-
 fault(
     "vllm-family",
     ERROR,
@@ -40,28 +38,26 @@ fault(
 )
 
 
-@rule(
+def _uneven_engines(run: Run) -> tuple[int, int, int, str] | None:
+    size = run.arguments.vllm_tensor_parallel_size
+    shape = model.shape(run.model)
+    heads = shape.heads if shape else 0
+    fits = run.ranks_per_node % size == 0 == heads % size if run.colocates and size > 0 else True
+    shares = f" with equal shares of {heads} attention heads" if heads else ""
+    return None if fits else (run.ranks, run.nodes, size, shares)
+
+
+fault(
     "vllm-tensor-parallel",
     ERROR,
+    _uneven_engines,
+    "{} ranks on {} nodes cannot be cut into engines of {}{}",
+    "--vllm_tensor_parallel_size",
+    "--vllm_tensor_parallel_size with a divisor of the ranks of a node and of the heads, such as 1",
     symptoms="vllm_tensor_parallel_size (...) must divide world size (...) evenly.",
     cause="Each colocated engine spans whole groups of training ranks, on one node.",
     reports="A9",
 )
-def _tensor_parallel(run: Run) -> Iterator[Problem]:
-    size = run.arguments.vllm_tensor_parallel_size
-    if not run.colocates or size < 1:
-        return
-    shape = model.shape(run.model)
-    what = ""
-    if run.ranks % size or size > run.ranks_per_node:
-        what = f"{run.ranks} ranks on {run.nodes} nodes cannot be cut into engines of {size}"
-    elif shape and shape.heads % size:
-        what = f"{shape.heads} attention heads cannot be split over {size} GPUs"
-    if what:
-        heads = shape.heads if shape else 0
-        sizes = range(1, min(run.ranks_per_node, _MOST_RANKS) + 1)
-        valid = [number for number in sizes if run.ranks_per_node % number == 0 == heads % number]
-        yield option("vllm_tensor_parallel_size", what, min(valid, key=lambda number: abs(number - size)))
 
 
 @rule(
@@ -81,11 +77,9 @@ def _model_len(run: Run) -> Iterator[Problem]:
     args = run.arguments
     side = run.own_server or (args if run.colocates else None)
     limit = side.vllm_max_model_len if side else None
-    if limit is None:
-        return
     image = _image_tokens(run) if model.limits_pixels(run) else 0
     prompt = min(image, args.max_length or image)
-    if limit <= args.max_completion_length + prompt:
+    if limit is not None and limit <= args.max_completion_length + prompt:
         holds = f"an image of up to {prompt} tokens and " if prompt else "the prompt beside "
         what = f"{limit} tokens do not hold {holds}a completion of {args.max_completion_length}, which is cut"
         needed = rounded_up(args.max_completion_length + prompt + 256)

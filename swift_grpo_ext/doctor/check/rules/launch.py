@@ -1,14 +1,13 @@
 """The launch itself: the words, the variables, the ranks, the files that it names, the server beside it."""
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from swift_grpo_ext.doctor.check.facts import environment, model
 from swift_grpo_ext.doctor.check.facts.files import drawn
 from swift_grpo_ext.doctor.check.facts.run import Run
 from swift_grpo_ext.doctor.check.rules.table import anywhere, fault, option, rule, variable
-from swift_grpo_ext.doctor.check.unknown import PLUGIN
 from swift_grpo_ext.findings import ERROR, WARNING, NotKnownError, Problem
 from swift_grpo_ext.settings import PREFIX
 from swift_grpo_ext.versions import package_facts
@@ -22,18 +21,23 @@ _READ = re.compile(
     "|(WANDB|SWANLAB)_API_KEY|VLLM_.*|HF_(ENDPOINT|HOME|TOKEN)|MODELSCOPE_CACHE"
 )
 # A blank of a web page beside an option.
-_INVISIBLE = re.compile("--[\\w-]+([{0}])|([{0}])-".format("\u00a0\u200b\u200c\u200d\u2060\u3000\ufeff"))
-_FILES = (
-    "system",
-    "external_plugins",
-    "custom_register_path",
-    "custom_dataset_info",
-    "dataset",
-    "val_dataset",
+_INVISIBLE = re.compile(
+    "--[\\w-]+[\u00a0\u200b-\u200d\u2060\u3000\ufeff]|[\u00a0\u200b-\u200d\u2060\u3000\ufeff]-"
 )
-_CHECKPOINTS = ("adapters", "ref_adapters", "resume_from_checkpoint")
-_MODELS = ("model", "ref_model", "reward_model", "teacher_model")
-_HERE = ("/", "./", "../", "~")
+# What a value must be to be a path, and not a name on a hub or a text, by argument.
+_DATA = re.compile(r"(?:/|\.\.?/|~).*|.*\.(?:jsonl|json|csv|parquet)", re.DOTALL)
+_CODE = re.compile(r"(?!<swift-grpo-ext>|\s*[{\[]).+", re.DOTALL)
+_WEIGHTS = re.compile(r"(?:/|\.\.?/|~).*|.*checkpoint-\d+|[^/:]+(?::.*)?|[^/:]*/[^/:]*/.*", re.DOTALL)
+_FILES = {
+    "system": re.compile(r".*\.txt"),
+    **dict.fromkeys(("external_plugins", "custom_register_path", "custom_dataset_info"), _CODE),
+    **dict.fromkeys(("dataset", "val_dataset"), _DATA),
+}
+_CHECKPOINTS = {
+    **dict.fromkeys(("adapters", "ref_adapters"), _WEIGHTS),
+    "resume_from_checkpoint": re.compile(".+"),
+}
+_MODELS = dict.fromkeys(("model", "ref_model", "reward_model", "teacher_model"), _WEIGHTS)
 
 
 @rule(
@@ -90,15 +94,16 @@ fault(
     scope=anywhere,
 )
 def _line(run: Run) -> Iterator[Problem]:
+    text = run.launch.text
     for line in run.launch.cuts:
         what = "the command above is cut off: a comment, an empty line, a blank behind a backslash, or none"
         fix = "end every line but the last with a backslash, and comment above the command"
         yield Problem(what, f"line {line}", fix)
-    for sign in _INVISIBLE.finditer(run.launch.text):
-        what = f"the invisible character U+{ord(sign[1] or sign[2]):04X} stands beside an option"
-        line = run.launch.text.count("\n", 0, sign.start()) + 1
+    for sign in _INVISIBLE.finditer(text):
+        what = f"the invisible character {sign[0].strip('-')[-1]!a} stands beside an option"
+        line = text.count("\n", 0, sign.start()) + 1
         yield Problem(what, f"line {line}", "type the blanks of this line again")
-    if "\r\n" in run.launch.text:
+    if "\r\n" in text:
         what = "lines end as on Windows: no backslash is the last sign, last values get a carriage return"
         yield Problem(what, "", "dos2unix, or sed -i 's/\\r$//' on the script")
 
@@ -135,21 +140,19 @@ def _devices(run: Run) -> Iterator[Problem]:
     name = "CUDA_VISIBLE_DEVICES"
     text = run.environ.get(name, "").strip()
     by_script = run.launch.commands and name in run.launch.names  # not by this machine
+    visible = re.findall("[0-9]+", text)
+    gpus = len(environment.devices(run.environ)) or 1
+    ranks = run.ranks_per_node if gpus > 1 or visible else 1
+    fix = f"NPROC_PER_NODE={gpus}"
     if by_script and text in ("", "-1") and not run.arguments.values.get("use_cpu"):
         yield variable(name, "no GPU is named, so none is seen", "0")
-        return
-    visible = environment.devices(run.environ)
-    if re.search(r"\d[\s;:]+\d", text) or len(set(visible)) < len(visible):
+    elif re.search(r"\d[\s;:]+\d", text) or len(set(visible)) < len(visible):
         what = f"{text} is not a list of different GPUs: CUDA stops reading at the fault"
-        yield variable(name, what, ",".join(dict.fromkeys(re.findall(r"[0-9]+", text))))
-        return
-    ranks = run.ranks_per_node if visible else 1
-    gpus = len(visible) or 1
-    what = f"{ranks} ranks for {gpus} visible GPUs" if ranks > gpus else ""
-    if gpus >= 2 * ranks and (run.arguments.use_vllm or run.arguments.deepspeed):
-        what = f"{gpus} visible GPUs for {ranks} rank{'s' * (ranks > 1)} spread the model"
-    if what:
-        yield Problem(what, "NPROC_PER_NODE", f"NPROC_PER_NODE={gpus}")
+        yield variable(name, what, ",".join(dict.fromkeys(visible)))
+    elif ranks > gpus:
+        yield Problem(f"{ranks} ranks for {gpus} visible GPUs", "NPROC_PER_NODE", fix)
+    elif gpus >= 2 * ranks and (run.arguments.use_vllm or run.arguments.deepspeed):
+        yield Problem(f"{gpus} visible GPUs for {ranks} ranks spread the model", "NPROC_PER_NODE", fix)
 
 
 @rule(
@@ -184,11 +187,10 @@ def _packages(run: Run) -> Iterator[Problem]:
     scope=anywhere,
 )
 def _missing(run: Run) -> Iterator[Problem]:
-    for name, path in _absent(run, (*_FILES, *_CHECKPOINTS)):
-        fix = "check the path"
-        if "," in path or " " in path.strip():
-            fix = f"separate names by blanks, without quotes around them: {path.replace(',', ' ')}"
-        yield Problem(f"{path} not found", f"--{name}", fix)
+    for name, path in _absent(run, _FILES | _CHECKPOINTS):
+        names = path.replace(",", " ").split()
+        several = f"separate names by blanks, without quotes around them: {' '.join(names)}"
+        yield Problem(f"{path} not found", f"--{name}", several if len(names) > 1 else "check the path")
 
 
 @rule(
@@ -203,51 +205,29 @@ def _missing(run: Run) -> Iterator[Problem]:
 )
 def _no_model_files(run: Run) -> Iterator[Problem]:
     for name, path in _absent(run, _MODELS):
-        is_path = "/" in path
-        fix = (
-            "check the path, or download it"
-            if is_path
-            else "a hub's id has an owner: Qwen/..., or check the path"
-        )
+        fix = "check the path, or download it; a hub's id has an owner: Qwen/..."
         yield Problem(f"{path} is not on this machine", f"--{name}", fix)
 
 
-def _absent(run: Run, names: Iterable[str]) -> Iterator[tuple[str, str]]:
+def _absent(run: Run, named: Mapping[str, re.Pattern[str]]) -> Iterator[tuple[str, str]]:
     """Paths that arguments name, with the argument, where nothing is and nothing will be.
 
     Raises:
         NotKnownError: a program of the script may write it, or the script changes its folder.
     """
     # Another command of ms-swift that comes first may write a checkpoint.
-    is_second = bool(run.launch.commands) and run.launch.commands[0] is not run.command
+    is_second = run.launch.commands[:1] not in ([], [run.command])
+    names = [name for name in named if name in _FILES or not is_second]
     for name in filter(run.arguments.is_known, names):
         value = run.arguments.get(name)
-        for word in value if isinstance(value, list) else [value]:
-            path = drawn(word)[0] if word and name in ("dataset", "val_dataset") else word
-            if not isinstance(path, str) or not _is_path(name, path) or run.find(path) is not None:
-                continue
-            if is_second and name not in _FILES:
+        for word in value if isinstance(value, list) else [value] if value else []:
+            path = drawn(str(word))[0] if named[name] is _DATA else str(word)
+            if not named[name].fullmatch(path) or run.find(path) is not None:
                 continue
             if run.command.moved or run.command.makes_files:
                 why = "behind a cd" if run.command.moved else "which the script may write"
                 raise NotKnownError(f"{path:.60}, {why}")
             yield name, path
-
-
-def _is_path(name: str, word: str) -> bool:
-    """Whether a word of an argument can only be a path; checkpoints of a run are called by their steps."""
-    match name:
-        case "system":
-            return word.endswith(".txt")
-        case "dataset" | "val_dataset":
-            return word.startswith(_HERE) or word.endswith((".jsonl", ".json", ".csv", ".parquet"))
-        case "external_plugins" | "custom_register_path" | "custom_dataset_info":
-            return word != PLUGIN and not word.lstrip().startswith(("{", "["))
-        case "resume_from_checkpoint":
-            return bool(word)
-    is_checkpoint = re.fullmatch(r"checkpoint-\d+", word.rsplit("/", 1)[-1]) is not None
-    has_no_owner = word.split(":")[0].count("/") != 1
-    return bool(word) and (has_no_owner or word.startswith(_HERE) or is_checkpoint)
 
 
 @rule(
@@ -290,37 +270,39 @@ def _never_ends(run: Run) -> Iterator[Problem]:
     cause="The server listens at another port than the trainer asks, or serves another model.",
 )
 def _server(run: Run) -> Iterator[Problem]:
-    args = run.arguments
+    args, server = run.arguments, run.own_server
     if run.launch.all("deploy") and not run.servers and args.vllm_mode == "server":
         yield Problem("swift deploy takes no new weights", "swift deploy", "swift rollout")
-    server = run.own_server
     if server is None:
         return
-    port, served = server.port, server.model
     ports = args.vllm_server_port or [8000]
-    if args.vllm_server_host and port not in ports:
-        what = f"the server listens at port {port}, the trainer asks {', '.join(map(str, ports))}"
-        yield option("vllm_server_port", what, port)
-    theirs, ours = model.shape(str(served)), model.shape(run.model)
+    if args.vllm_server_host and server.port not in ports:
+        what = f"the server listens at port {server.port}, the trainer asks {', '.join(map(str, ports))}"
+        yield option("vllm_server_port", what, server.port)
+    theirs, ours = model.shape(str(server.model)), model.shape(run.model)
     if theirs and ours and theirs.linears != ours.linears:
-        yield option("model", f"the server serves {served}, the trainer trains {args.model}", served)
+        what = f"the server serves {server.model}, the trainer trains {args.model}"
+        yield option("model", what, server.model)
 
 
-@rule(
+def _half_a_server(run: Run) -> str:
+    args = run.arguments
+    has_address = args.vllm_server_host or args.vllm_server_base_url
+    if args.vllm_mode != "server":
+        return "with a server's address the start waits for it, whatever the mode" if has_address else ""
+    return "the server has no address" if args.use_vllm and not has_address else ""
+
+
+fault(
     "vllm-server-address",
     ERROR,
+    _half_a_server,
+    "{}",
+    "--vllm_server_host",
+    "--use_vllm true --vllm_mode server --vllm_server_host 127.0.0.1, or no address",
     symptoms=(
         "AssertionError: assert not self.use_vllm or self.vllm_server_host is not None",
         "the start hangs at `Start connecting to vLLM server` although vllm_mode is colocate",
     ),
     cause="Since 4.0 the mode is not guessed from other arguments.",
 )
-def _server_address(run: Run) -> Iterator[Problem]:
-    args = run.arguments
-    serves = args.vllm_mode == "server"
-    has_address = args.vllm_server_host or args.vllm_server_base_url
-    if args.use_vllm and serves and not has_address:
-        yield Problem("the server has no address", "--vllm_server_host", "--vllm_server_host 127.0.0.1")
-    elif has_address and not serves:
-        what = "with a server's address the start waits for that server, whatever the mode"
-        yield Problem(what, "--vllm_server_host", "--use_vllm true --vllm_mode server, or no address")

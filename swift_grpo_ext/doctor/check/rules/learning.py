@@ -121,7 +121,7 @@ def _native_ovis2(run: Run) -> Iterator[Problem]:
     family = model.family(run)
     is_here = (Path(run.model) / "config.json").is_file()
     is_native = "auto_map" not in config if is_here else run.model.lower().endswith(("-hf", "_hf"))
-    only_ours = family is not None and family.host_model_type not in host_table.names("model_type")
+    only_ours = family and family.host_model_type not in host_table.names("model_type")
     if family and only_ours and is_native and "templates" not in run.parts:
         what = f"stock ms-swift has no template for transformers' {family.architecture}"
         yield Problem(what, where, OUR_PLUGIN)
@@ -141,6 +141,7 @@ _LOOKED_UP = {
     **dict.fromkeys(("lr_scheduler_type", "eval_strategy", "report_to", "attn_impl"), "leave it out"),
     "tuner_type": "--tuner_type lora",
 }
+_NO_PLUGIN_ADDS = ("lr_scheduler_type", "eval_strategy", "report_to")
 # What is meant by a name that is none: of QLoRA, and of 3.x.
 _MEANT = {"qlora": "lora --quant_method bnb --quant_bits 4", "qwen2_5": "qwen2"}
 
@@ -162,16 +163,12 @@ _MEANT = {"qlora": "lora --quant_method bnb --quant_bits 4", "qwen2_5": "qwen2"}
 )
 def _unknown(run: Run) -> Iterator[Problem]:
     """One with a slash is the name of an attention kernel on a hub."""
-    for argument in filter(run.arguments.is_known, _LOOKED_UP):
-        no_plugin_adds = argument in ("lr_scheduler_type", "eval_strategy", "report_to")
-        value = run.arguments.get(argument)
+    for argument, fix in _LOOKED_UP.items():
+        value = run.arguments.said(argument).get(argument) or []
         names = {*host_table.names(argument), *_OURS.get(argument, ())}
-        for name in value if isinstance(value, list) else [value] if value else []:
-            if (
-                name not in names
-                and "/" not in str(name)
-                and (no_plugin_adds or not run.has_plugins_of_the_user)
-            ):
-                close = _MEANT.get(name) or sure(str(name), names)
-                fix = f"--{argument} {close}" if close else _LOOKED_UP[argument]
-                yield Problem(f"ms-swift does not know the {argument} {name}", f"--{argument}", fix)
+        for name in value if isinstance(value, list) else [value]:
+            is_ours = name in names or "/" in name
+            if not is_ours and (argument in _NO_PLUGIN_ADDS or not run.has_plugins_of_the_user):
+                close = _MEANT.get(name) or sure(name, names)
+                cure = f"--{argument} {close}" if close else fix
+                yield Problem(f"ms-swift does not know the {argument} {name}", f"--{argument}", cure)

@@ -1,20 +1,15 @@
 """Memory by arithmetic: an error if the least that a run needs exceeds a GPU."""
 
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import replace
 
-from swift_grpo_ext.doctor.check.facts import environment, model, rows
-from swift_grpo_ext.doctor.check.facts.media import images_seen
+from swift_grpo_ext.doctor.check.facts import environment, model
 from swift_grpo_ext.doctor.check.facts.run import Run
 from swift_grpo_ext.doctor.check.rules.table import grpo, rule
 from swift_grpo_ext.doctor.check.unknown import decided
 from swift_grpo_ext.doctor.plan.memory import objections
 from swift_grpo_ext.doctor.plan.setting import SMALL_PIXELS, Machine, ModelShape, Setting, Work
 from swift_grpo_ext.findings import ERROR, NOTE, NotKnownError, Problem
-
-Seen = tuple[tuple[int, int], tuple[int, int]]
-"""Fewest and most images of a row, and pixels of an image."""
 
 
 @rule(
@@ -43,14 +38,11 @@ def _memory(run: Run) -> Iterator[Problem]:
     if len(environment.devices(run.environ)) >= 2 * run.ranks_per_node:  # ms-swift's device_map
         raise NotKnownError("memory of a model spread over several GPUs")
     machine = Machine(run.nodes, run.ranks_per_node, run.gpu_memory, run.cpu_memory)
-    images = None
-    with suppress(NotKnownError):  # where the rows are
-        images = images_seen([sample.media for sample in rows.training(run)])
-    yield from objections(shape, least_work(run, images), setting_of(run, shape), machine)
+    yield from objections(shape, least_work(run), setting_of(run, shape), machine)
 
 
-def least_work(run: Run, images: Seen | None = None) -> Work:
-    """What the run surely meets: completions of a quarter of the limit, small images, short prompts."""
+def least_work(run: Run) -> Work:
+    """What the run surely meets: completions of a quarter of the limit, a small image, short prompts."""
     args = run.arguments
     quantized = args.quant_method == "bnb" and str(args.quant_bits) in ("4", "8")
     return Work(
@@ -59,8 +51,7 @@ def least_work(run: Run, images: Seen | None = None) -> Work:
         lora_dropout=0.0 if "trainer" in run.parts else args.lora_dropout or 0.0,
         generations=max(1, args.num_generations),
         text_tokens=64,
-        images=images[0][0] if images else 1,
-        max_pixels=min(images[1][0] if images else SMALL_PIXELS, model.max_pixels(run)),
+        max_pixels=min(SMALL_PIXELS, model.max_pixels(run)),
         completion_tokens=-(-args.max_completion_length // 4),
         kl=bool(args.beta),
         freeze_vit=decided(args.freeze_vit) is not False,

@@ -7,7 +7,7 @@ from swift_grpo_ext.compat import refusals
 from swift_grpo_ext.defects import DEFECTS
 from swift_grpo_ext.doctor.check.facts import model
 from swift_grpo_ext.doctor.check.facts.run import Run
-from swift_grpo_ext.findings import Problem, RuleTable, Severity
+from swift_grpo_ext.findings import ERROR, Problem, RuleTable, Severity
 
 
 def anywhere(run: Run) -> bool:
@@ -65,28 +65,24 @@ def fault(
     rule(id, severity, **more)(look)
 
 
-def refused(id: str, defect: str, symptoms: tuple[str, ...] | str, cause: str = "", **named: str) -> None:
-    """A row of the table: what the trainer refuses by one of its own rules (`compat.refusals`).
-
-    ``named``: arguments that the trainer's configuration calls otherwise than the command line.
-    """
+def refused(id: str, defect: str, symptoms: tuple[str, ...] | str, cause: str = "") -> None:
+    """A row of the table: what the trainer refuses by one of its own rules (`compat.refusals`)."""
     (of_trainer,) = (known for known in refusals.RULES if known.id == defect)
 
     def look(run: Run) -> Iterator[Problem]:
         arguments = run.arguments
         values = {name: arguments.get(name) for name in arguments.values}
-        values |= {name: arguments.get(other) for name, other in named.items() if run.megatron}
         losses = values.get("loss_type")
         values["loss_type"] = losses[0] if isinstance(losses, list) else losses
         values["bf16"] = arguments.torch_dtype in (None, "bfloat16")
         device = "cpu" if model.offloads(run, "offload_optimizer") else "none"
         zero = {"stage": model.stage(run), "offload_optimizer": {"device": device}}
-        file = {"zero_optimization": zero} if isinstance(model.deepspeed(run), dict) else {}
-        patch = DEFECTS[defect].patch
-        healed = frozenset({patch} if patch and run.is_patched(defect) else ())
-        yield from of_trainer.look(refusals.RefusableRun(values, file, run.ranks, healed, run.versions))
+        file = {"zero_optimization": zero} if model.deepspeed(run) else {}
+        healed = {DEFECTS[defect].patch or ""} if run.is_patched(defect) else ()
+        seen = refusals.RefusableRun(values, file, run.ranks, frozenset(healed), run.versions)
+        yield from of_trainer.look(seen)
 
-    rule(id, Severity.ERROR, symptoms=symptoms, cause=cause, defect=DEFECTS[defect])(look)
+    rule(id, ERROR, symptoms=symptoms, cause=cause, defect=DEFECTS[defect])(look)
 
 
 OUR_PLUGIN = '--external_plugins "$(swift-grpo-ext path)"'
