@@ -134,7 +134,7 @@ def _many(word: Word) -> Word:
 def _program(words: Sequence[Word]) -> str:
     """The program that knows more of these options: that of a configuration file does not stand in it."""
     names = {written(word).split("=")[0] for word in words if written(word).startswith("--")}
-    unknown = [names - set(host_table.parser(kind)._option_string_actions) for kind in host_table.TRAIN]
+    unknown = [names - set(host_table.options(kind)) for kind in host_table.TRAIN]
     return "megatron" if len(unknown[1]) < len(unknown[0]) else "swift"
 
 

@@ -1,8 +1,7 @@
 """Parses the words after ``swift rlhf`` as ms-swift's own parser does, without importing it."""
 
-import argparse
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,8 +31,9 @@ RENAMED = {
     "per_device_train_batch_size": "micro_batch_size",
     "micro_batch_size": "per_device_train_batch_size",
 }
-_DASHES = "-–—―−"  # the first, and those of word processors
-_QUOTES = "“”‘’"
+_QUOTES = frozenset("“”‘’")
+# Dashes, those of word processors too, before a name; a word with a blank in it is a value.
+_FLAG = re.compile(r"[-–—―−]{1,2}[^\W\d]\S*")
 _MOST_WORDS = 2000
 
 
@@ -85,53 +85,46 @@ def parse(words: Sequence[Word], kind: str = "RLHFArguments") -> Arguments:
     """
     if len(words) > _MOST_WORDS:
         raise SwiftGrpoExtError(f"a command of {len(words)} words", fix="a command that people write")
-    parser = host_table.parser(kind)
-    values = dict(host_table.defaults(kind))
-    given: set[str] = set()
-    refusals: list[Problem] = []
-    unknown: dict[str, Unknown] = {}
+    options = host_table.options(kind)
+    given: dict[str, Any] = {}
+    refusals = [
+        _refusal("typographic quotes are part of the value", text, "plain quotes")
+        for text in map(written, words)
+        if text and {text[0], text[-1]} & _QUOTES
+    ]
+    strange: list[Problem] = []
     rest: list[str] = []
-    strange: list[str] = []
-    quoted = [text for text in map(written, words) if text[:1] in _QUOTES or text[-1:] in _QUOTES]
-    refusals += [
-        _refusal("typographic quotes are part of the value", text, "plain quotes") for text in quoted if text
-    ]
-    left_out = [
-        Unknown(written(word), many=True) if written(word) in ("...", "…") else word for word in words
-    ]
-    for flag, behind in _groups(left_out):
-        action = parser._option_string_actions.get(flag.split("=")[0])
-        name = action.dest if action else _name(flag)
-        takes = len(behind) if action and action.nargs in ("+", "*") else int(bool(flag) and "=" not in flag)
+    for flag, behind in _groups(words):
+        meant = [flag] if flag in options else [known for known in options if flag and known.startswith(flag)]
+        names = {options[known].name for known in meant}
+        option = options[meant[0]] if len(names) == 1 else None
+        most = {"+": len(behind), "*": len(behind), 0: 0}.get(option.nargs, 1) if option else 0
         # An unquoted variable right behind an option is its value; one further on may be more options.
-        more = [
-            word.name
-            for word in behind[1 if flag else 0 :]
-            if isinstance(word, Unknown) and (word.many or not flag)
+        own = [*behind[: 1 if most else 0], *(word for word in behind[1:most] if not _is_many(word))]
+        others = [*(word for word in behind[1:most] if _is_many(word)), *behind[most:]]
+        rest += [
+            _plain(word.name) for word in others if isinstance(word, Unknown) and (word.many or not flag)
         ]
-        own = [word for word in behind[:takes] if isinstance(word, Unknown) and word.name not in more]
-        rest += map(_plain, more)
-        given |= {name} if flag else set()
-        if own:
-            unknown[name] = Unknown(f"--{name}")
-            continue
-        try:
-            plain = [word for word in behind if isinstance(word, str)]
-            namespace, left = parser.parse_known_args([*([flag] * bool(flag)), *plain])
-            values |= vars(namespace)
-            given |= set(vars(namespace))
-            strange += left
-        except host_table.Refused as refused:
-            refusals.append(_refusal(str(refused), f"--{name}", _fix(str(refused), name, parser)))
-    if not values.get("ignore_args_error"):
-        refusals += _strange(strange, parser)
-    if "--config" in strange:  # what stands in that file is not read, so nothing is missing
-        rest.append("--config")
-    if kind == "RLHFArguments":
-        values = _completed(values)
-        if "tuner_type" in unknown and "learning_rate" not in given:
-            unknown["learning_rate"] = unknown["tuner_type"]
-    return Arguments(values | unknown, frozenset(given), tuple(refusals), tuple(rest), kind)
+        if option is None and flag:
+            strange.append(_strange(flag, names, options))
+        else:
+            strange += [_stray(word) for word in others if isinstance(word, str)]
+        if option and any(isinstance(word, Unknown) for word in own):
+            given[option.name] = Unknown(f"--{option.name}")
+        elif option:
+            try:
+                given[option.name] = _value(option, own)
+            except (ValueError, LookupError):
+                refusals.append(_refused(option, own))
+    values = {**host_table.defaults(kind), **given}
+    refusals += strange if not values.get("ignore_args_error") else []
+    # What stands in the file behind --config is not read, so nothing is missing.
+    rest += [problem.where for problem in strange if problem.where == "--config"]
+    return Arguments(_completed(values, kind), frozenset(given), tuple(refusals), tuple(rest), kind)
+
+
+def _is_many(word: Word) -> bool:
+    return isinstance(word, Unknown) and word.many
 
 
 def _plain(word: str) -> str:
@@ -139,81 +132,83 @@ def _plain(word: str) -> str:
     return word if re.fullmatch(r"[\w\"${}\[\]@*./-]{1,40}", word) else "what a command prints"
 
 
+def _groups(words: Sequence[Word]) -> Iterator[tuple[str, list[Word]]]:
+    """Each flag with the words behind it; words before the first flag come with an empty flag."""
+    groups: list[tuple[str, list[Word]]] = [("", [])]
+    for word in words:
+        text = written(word)
+        flag, sign, value = text.partition("=")
+        if not _FLAG.fullmatch(text) or "$" in flag:  # a name that is not known may be any number of options
+            is_open = isinstance(word, Unknown) and "$" in flag and text.startswith("--")
+            groups[-1][1].append(Unknown(text, many=True) if is_open or text in ("...", "…") else word)
+        else:
+            behind = [Unknown(value) if isinstance(word, Unknown) else value]
+            groups.append((flag, behind if sign else []))
+    yield from groups
+
+
+def _value(option: host_table.Option, words: Sequence[Word]) -> Any:
+    """The value of an option with these words.
+
+    Raises:
+        ValueError: a word is no number.
+        LookupError: a word is none of its words, or there is none.
+    """
+    values = [option.value(written(word)) for word in words]
+    if option.nargs in ("+", "*") and values:
+        return values
+    return values[0] if values or option.const is None else option.const
+
+
 def _refusal(message: str, where: str, fix: str) -> Problem:
     return Problem(f"ms-swift refuses it: {message}", where, fix)
 
 
-def _name(flag: str) -> str:
-    return flag.lstrip(_DASHES).split("=")[0].replace("-", "_")
+def _refused(option: host_table.Option, words: Sequence[Word]) -> Problem:
+    """A value that the parser does not take."""
+    flag, text = f"--{option.name}", written(next(iter(words), ""))
+    known = [str(choice) for choice in option.choices or ()]
+    value = {"int": "1", "float": "NUMBER", "bool": "true"}.get(option.kind, "VALUE")
+    message = f"invalid {option.kind} value: {text!r}" if words else "expected one argument"
+    if known and words:
+        message = f"invalid choice: {text!r} (choose from {', '.join(known)})"
+        value = sure(text, known, 0.7) or "with one of these"
+    return _refusal(f"argument {flag}: {message}", flag, f"{flag} {value}")
 
 
-def _completed(values: dict[str, object]) -> dict[str, object]:
+def _stray(word: str) -> Problem:
+    fix = "quote values that hold blanks, or put the option before it"
+    return _refusal(f"ValueError: remaining_argv: [{word!r}]", word, fix)
+
+
+def _strange(flag: str, meant: set[str], options: Mapping[str, host_table.Option]) -> Problem:
+    """An option that the parser does not know, or an abbreviation of several."""
+    name = re.sub("^[-–—―−]+", "", flag).replace("-", "_")
+    new = RENAMED.get(name)
+    close = sure(name, meant or (known[2:] for known in options))
+    fix = f"--{close}" if close else "its name in this release, or leave it out"
+    if new is not None and (not new or f"--{new}" in options):
+        fix = f"--{new}" if new else "it is gone, leave it out"
+    if flag == "--config":
+        fix = "the file is the first word, without a flag: swift rlhf run.yaml"
+    return _refusal(f"ValueError: remaining_argv: [{flag!r}, ...]", flag, fix)
+
+
+def _completed(values: dict[str, Any], kind: str) -> dict[str, Any]:
     """Fill in the defaults that the host sets later, for GRPO."""
+    tuner = values.get("tuner_type")
+    rate = tuner if isinstance(tuner, Unknown) else 1e-5 if tuner == "full" else 1e-4
     later = {
         "beta": 0.04,
         "gradient_accumulation_steps": 1,
-        "learning_rate": 1e-5 if values["tuner_type"] == "full" else 1e-4,
+        "learning_rate": rate,
         "truncation_strategy": "left",
     }
-    return {**values, **{name: value for name, value in later.items() if values.get(name) is None}}
-
-
-def _groups(words: Sequence[Word]) -> Iterator[tuple[str, list[Word]]]:
-    """Each flag with the words behind it; words before the first flag come with an empty flag."""
-    flag = ""
-    values: list[Word] = []
-    for word in words:
-        text = written(word)
-        if not text.startswith("--") or len(text) < 3:
-            values.append(word)
-            continue
-        if flag or values:
-            yield flag, values
-        flag, values = text, []
-        if isinstance(word, Unknown):  # --lr=$LR; a name that is not known may be any number of options
-            name, _, value = text.partition("=")
-            flag = "" if "$" in name else name
-            values = [Unknown(value if flag else text, many=not flag)]
-    if flag or values:
-        yield flag, values
+    missing = {name: value for name, value in later.items() if values.get(name) is None}
+    return {**values, **missing} if kind == "RLHFArguments" else values
 
 
 def sure(name: str, names: Iterable[str], cutoff: float = 0.8) -> str:
     """The known name that is meant by another, with the same numbers; empty where that is not sure."""
     numbers = re.sub(r"\D", "", name)
     return nearest(name, (known for known in names if re.sub(r"\D", "", known) == numbers), cutoff)
-
-
-def _fix(message: str, name: str, parser: argparse.ArgumentParser) -> str:
-    """What a refusal of the parser asks for."""
-    if new := _renamed(name, parser):
-        return new
-    if match := re.search(r"(?:option|choice): '?(.*?)'? (?:could match|\(choose from) ([^)]*)", message):
-        close = sure(match[1], re.findall(r"[^\s',]+", match[2]), 0.7)
-        return close if close.startswith("--") else f"--{name} {close or 'with one of these'}"
-    values = {"expected": "VALUE", "invalid int": "1", "invalid float": "NUMBER"}
-    return next((f"--{name} {value}" for sign, value in values.items() if sign in message), "")
-
-
-def _renamed(name: str, parser: argparse.ArgumentParser) -> str:
-    new = RENAMED.get(name)
-    is_gone = "it is gone, leave it out" if new == "" else ""
-    return f"--{new}" if f"--{new}" in parser._option_string_actions else is_gone
-
-
-def _strange(words: Sequence[str], parser: argparse.ArgumentParser) -> Iterator[Problem]:
-    """What the parser left over: unknown options, and words that belong to none."""
-    behind_unknown = False
-    for word in filter(None, words):
-        if word[0] in _DASHES and len(word) > 1:
-            behind_unknown = True
-            close = sure(_name(word), (option[2:] for option in parser._option_string_actions))
-            fix = _renamed(_name(word), parser) or (
-                f"--{close}" if close else "its name in this release, or leave it out"
-            )
-            if word == "--config":
-                fix = "the file is the first word, without a flag: swift rlhf run.yaml"
-            yield _refusal(f"ValueError: remaining_argv: [{word!r}, ...]", word, fix)
-        elif not behind_unknown:
-            fix = "quote values that hold blanks, or put the option before it"
-            yield _refusal(f"ValueError: remaining_argv: [{word!r}]", word, fix)

@@ -3,16 +3,14 @@
 A child process makes it once of the installed releases; it is kept in the user's cache folder.
 """
 
-import argparse
 import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from swift_grpo_ext.errors import SwiftGrpoExtError
 from swift_grpo_ext.folders import cached, kept, user_cache
@@ -24,10 +22,6 @@ TRAIN = ("RLHFArguments", MEGATRON)
 _FORM = 8  # of the table; a table of another form is made again
 _OF = ("ms-swift", "transformers", "trl", "peft")
 _LIMIT = 300  # seconds for the child, of which ten to thirty are ms-swift's import
-
-
-class Refused(Exception):
-    """The parser refuses an argument."""
 
 
 def cache_folder() -> Path:
@@ -108,48 +102,49 @@ def names(argument: str) -> frozenset[str]:
     return frozenset(table()["names"][argument])
 
 
+class Option(NamedTuple):
+    """An option as ms-swift's parser has it."""
+
+    name: str
+    kind: str  # bool, int, float, str, choice or store_false
+    nargs: str | int | None  # `+` takes words up to the next option, `?` may have none, 0 has none
+    choices: list[Any] | None
+    default: Any
+    const: Any  # its value where no word follows it
+
+    def value(self, text: str) -> Any:
+        """A word as the parser reads it.
+
+        Raises:
+            ValueError: it is no number.
+            KeyError: it is not one of its words.
+        """
+        if self.kind == "bool":
+            return _BOOLEAN[text.lower()]
+        if self.choices is not None:
+            return {str(choice): choice for choice in self.choices}[text]
+        return {"int": int, "float": float}.get(self.kind, str)(text)
+
+
+_BOOLEAN = dict.fromkeys(("yes", "true", "t", "y", "1"), True)
+_BOOLEAN |= dict.fromkeys(("no", "false", "f", "n", "0"), False)
+
+
 @lru_cache(maxsize=4)
-def parser(kind: str) -> argparse.ArgumentParser:
-    """A parser that takes what ms-swift's own takes, without the defaults, and raises `Refused`."""
-    made = argparse.ArgumentParser(argument_default=argparse.SUPPRESS)
-
-    def error(message: str) -> None:
-        raise Refused(message)
-
-    made.error = error  # type: ignore[method-assign,assignment]
-    for flags, of_type, nargs, choices, _, const in table()["options"][kind]:
-        if of_type == "store_false":
-            dest = flags[0][2:].replace("no_", "", 1)
-            made.add_argument(*flags, action="store_false", default=argparse.SUPPRESS, dest=dest)
-        else:
-            made.add_argument(*flags, const=const, type=_type(of_type, choices), nargs=nargs, choices=choices)
-    return made
+def options(kind: str) -> dict[str, Option]:
+    """The options of a class by each of their flags."""
+    found: dict[str, Option] = {}
+    for flags, of_type, nargs, choices, default, const in table()["options"][kind]:
+        name = flags[0][2:] if of_type != "store_false" else flags[0][2:].replace("no_", "", 1)
+        found |= dict.fromkeys(flags, Option(name, of_type, nargs, choices, default, const))
+    return found
 
 
 def defaults(kind: str) -> dict[str, Any]:
     """Values of options that are not given; a text is read as one that is given, as argparse does."""
-    return {
-        flags[0][2:]: _type(of_type, choices)(default) if isinstance(default, str) else default
-        for flags, of_type, _, choices, default, _ in table()["options"][kind]
-    }
-
-
-def _type(name: str, choices: list[object] | None) -> Callable[[str], object]:
-    if name == "choice":
-        by_text = {str(choice): choice for choice in choices or ()}
-        return lambda text: by_text.get(text, text)
-    kinds: dict[str, Callable[[str], Any]] = {"int": int, "float": float, "bool": _boolean}
-    return kinds.get(name, str)
-
-
-def _boolean(text: str) -> bool:
-    """As transformers reads it.
-
-    Raises:
-        argparse.ArgumentTypeError: it is not one of the words for true and false.
-    """
-    words = ("yes", "true", "t", "y", "1", "no", "false", "f", "n", "0")
-    if text.lower() in words:
-        return text.lower() in words[:5]
-    wanted = "yes/no, true/false, t/f, y/n, 1/0 (case insensitive)."
-    raise argparse.ArgumentTypeError(f"Truthy value expected: got {text} but expected one of {wanted}")
+    values = {}
+    for option in options(kind).values():
+        is_text = isinstance(option.default, str)
+        if option.kind != "store_false":
+            values[option.name] = option.value(option.default) if is_text else option.default
+    return values

@@ -138,10 +138,10 @@ def _unexported(run: Run) -> Iterator[Problem]:
 )
 def _devices(run: Run) -> Iterator[Problem]:
     name = "CUDA_VISIBLE_DEVICES"
+    gpus = len(environment.devices(run.environ)) or 1
     text = run.environ.get(name, "").strip()
     by_script = run.launch.commands and name in run.launch.names  # not by this machine
     visible = re.findall("[0-9]+", text)
-    gpus = len(environment.devices(run.environ)) or 1
     ranks = run.ranks_per_node if gpus > 1 or visible else 1
     fix = f"NPROC_PER_NODE={gpus}"
     if by_script and text in ("", "-1") and not run.arguments.values.get("use_cpu"):
