@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -117,7 +117,6 @@ def plan(
     gpus: Annotated[int, typer.Option(min=1, help="GPUs of one node.")] = 8,
     nodes: Annotated[int, typer.Option(min=1, help="Machines, each with that many GPUs.")] = 1,
     gpu_memory: Annotated[float, typer.Option(min=1, max=10_000, help="GiB of one GPU.")] = 80,
-    cpu_memory: Annotated[float, typer.Option(min=0, help="GiB of one node; 0 if unknown.")] = 0,
     tuner: Annotated[str, typer.Option(parser=_one_of("lora", "full"), help="lora or full.")] = "lora",
     lora_rank: Annotated[int, typer.Option(min=1, help="Rank of LoRA.")] = 32,
     batch: Annotated[int, typer.Option(min=1, help="Completions of a micro-batch.")] = 1,
@@ -149,7 +148,7 @@ def plan(
         completion_tokens=max_completion_length,
         kl=beta > 0,
     )
-    machine = setting.Machine(nodes, gpus, gpu_memory, cpu_memory)
+    machine = setting.Machine(nodes, gpus, gpu_memory)
     if not command.run(model, work, machine, batch=batch, shares=sharing, bf16=bf16):
         raise typer.Exit(2)
 
@@ -168,7 +167,6 @@ def check(
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     rows: Annotated[int, typer.Option("--rows", min=0, help="Rows of each dataset to look at.")] = 32,
     gpu: Annotated[float, typer.Option("--gpu-memory", help="GiB of one GPU; 0 if unknown.")] = 0,
-    cpu: Annotated[float, typer.Option("--cpu-memory", help="GiB of one machine; 0 if unknown.")] = 0,
     show_all: Annotated[bool, typer.Option("--all", help="Print notes, too.")] = False,
     quick: Annotated[bool, typer.Option("--quick", help="Do not ask ms-swift itself (ten seconds).")] = False,
     rewards: Annotated[
@@ -184,16 +182,14 @@ def check(
     """
     from swift_grpo_ext.doctor.check import command
 
-    memory: dict[str, Any] = {"cpu_memory": cpu} if cpu else {}  # else that of this machine
     code = command.check(
         context.args,
         as_json=json,
         show_all=show_all,
         quick=quick,
-        row_limit=rows,
+        row_limit=0 if quick else rows,  # ms-swift reads them
         tries_rewards=rewards,
         gpu_memory=gpu,
-        **memory,
     )
     raise typer.Exit(code)
 

@@ -75,35 +75,6 @@ def test_an_image_in_base64_is_no_path(tmp_path):
     assert broken.fault
 
 
-def test_the_machines_memory_is_part_of_the_arithmetic():
-    words = [
-        "--rlhf_type",
-        "grpo",
-        "--model",
-        "Qwen/Qwen2.5-VL-72B-Instruct",
-        "--dataset",
-        "my/data",
-        "--reward_funcs",
-        "accuracy",
-    ]
-    words += [
-        "--deepspeed",
-        "zero3_offload",
-        "--tuner_type",
-        "full",
-        "--num_generations",
-        "8",
-        "--learning_rate",
-        "1e-6",
-    ]
-    words += ["--gradient_accumulation_steps", "8"]
-    small, large = (
-        command.verdict_of(words, row_limit=0, gpu_memory=80, cpu_memory=size) for size in (64, 8000)
-    )
-    assert "GiB of main memory, a machine has 64" in str(small.findings)
-    assert "of main memory" not in str(large.findings)
-
-
 NEW = {
     "best-by-loss": "--val_dataset rows.jsonl --metric_for_best_model eval_loss",
 }

@@ -9,8 +9,6 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-import psutil
-
 from swift_grpo_ext.doctor.check.facts.arguments import parse
 from swift_grpo_ext.doctor.check.facts.environment import Environ
 from swift_grpo_ext.doctor.check.facts.files import CONFIG_SUFFIXES, config_words
@@ -103,13 +101,11 @@ def _run(command: Command, launch: Launch, gpu_memory: float, folders: tuple[Pat
     program = command.words[0] or _program(words)
     arguments = parse(words, host_table.MEGATRON if program == "megatron" else "RLHFArguments")
     environ = {**more, **command.environ, **_of_model_kwargs(arguments.values)}
-    memory = memory_of_a_gpu()
     return Run(
         arguments=arguments,
         environ=Environ(environ, set_by=command.set_by),
         versions=_versions(),
-        gpu_memory=gpu_memory or memory,
-        cpu_memory=psutil.virtual_memory().total / 2**30 if memory else 0,
+        gpu_memory=gpu_memory or memory_of_a_gpu(),
         launch=launch,
         command=command,
         # What stands in a file of a server's own is not read.

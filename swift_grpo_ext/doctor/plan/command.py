@@ -18,7 +18,7 @@ from swift_grpo_ext.doctor.plan.layouts import (
     best_lever,
 )
 from swift_grpo_ext.doctor.plan.models import loadable, require_config, shape_by_config
-from swift_grpo_ext.doctor.plan.setting import MOST_PIXELS, Machine, Work
+from swift_grpo_ext.doctor.plan.setting import Machine, Work
 from swift_grpo_ext.group.gpu_memory import GIB
 from swift_grpo_ext.models.families import family_of
 
@@ -70,12 +70,11 @@ def _table(title: str, question: Question, rows: list[LayoutNeed]) -> Table:
     for row in rows:
         rest, peak = row.memory.of_phase("rest")[1], row.memory.peak
         words, freed = best_lever(question, row)
-        alone = answer(_as_ms_swift_alone(question), row.name)
         table.add_row(
             row.name.removeprefix("ext_"),
             _gib((rest, rest)),
             _gib(peak if row.verdict == UNSURE else (peak[1], peak[1])),
-            VERDICTS[row.verdict] + ("*" if row.verdict < UNSURE <= alone.verdict else ""),
+            VERDICTS[row.verdict],
             f"{row.margin / GIB:+.1f}",
             row.reason or (f"{words}: -{freed / GIB:.1f}" if freed > GIB / 2 else "-"),
             style="red" if row.verdict >= UNSURE else "",
@@ -83,16 +82,8 @@ def _table(title: str, question: Question, rows: list[LayoutNeed]) -> Table:
     return table
 
 
-def _as_ms_swift_alone(question: Question) -> Question:
-    """The same without what this package and the command add: shared prompts, and a limit of pixels."""
-    work = question.work
-    tiled = question.shape.vision is not None and question.shape.vision.tile
-    pixels = work.max_pixels if tiled else MOST_PIXELS
-    return replace(question, shares=False, work=replace(work, max_pixels=pixels))
-
-
 def _assumptions(question: Question, best: LayoutNeed) -> list[str]:
-    """What the figures assume, and what becomes of the best layout where that does not hold."""
+    """What the figures assume, and what becomes of the best layout where prompts are not shared."""
     work, machine = question.work, question.machine
     images = ""
     if work.images and question.shape.vision:
@@ -100,14 +91,13 @@ def _assumptions(question: Question, best: LayoutNeed) -> list[str]:
         images = f", images in each: {work.images} of {tokens} tokens (MAX_PIXELS={work.max_pixels})"
     trainer = "this package's trainer, which shares prompts" if question.shares else "ms-swift's own trainer"
     card = " (V100 and T4 do not: --no-bf16)" if question.bf16 is None else ""
-    alone = answer(_as_ms_swift_alone(question), best.name)
+    alone = answer(replace(question, shares=False), best.name)
     return [
         f"Assumed: {trainer}; prompts of {work.text_tokens} tokens{images}; completions of "
         f"{work.completion_tokens} tokens, {work.generations} of a prompt; a frozen vision tower; GPUs that "
-        f"compute in bf16{card}, with {machine.usable / GIB:.1f} GiB to give; for {best.name} "
-        f"{_gib(best.memory.cpu)} GiB of main memory in each machine.",
-        f"* not with ms-swift alone and images of any size: {best.name} then takes "
-        f"{_gib(alone.memory.peak)} GiB ({VERDICTS[alone.verdict]}).",
+        f"compute in bf16{card}, with {machine.usable / GIB:.1f} GiB to give.",
+        f"With ms-swift alone, and images of that size, {best.name} takes {_gib(alone.memory.peak)} GiB "
+        f"({VERDICTS[alone.verdict]}); without MAX_PIXELS they may be larger.",
     ]
 
 

@@ -64,11 +64,9 @@ class LayoutNeed:
     def verdict(self) -> int:
         """Index into `VERDICTS`."""
         low, high = self.memory.peak
-        cpu_low, cpu_high = self.memory.cpu
-        cpu = self.machine.cpu_memory * GIB or math.inf
-        if self.reason or low > self.machine.usable or cpu_low > cpu:
+        if self.reason or low > self.machine.usable:
             return 3
-        if high > self.machine.usable or cpu_high > cpu:
+        if high > self.machine.usable:
             return 2
         return int(self.margin < SPARE * self.machine.usable or not self.certain)
 

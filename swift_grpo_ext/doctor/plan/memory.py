@@ -15,9 +15,6 @@ from swift_grpo_ext.group.gpu_memory import ASLEEP, COMMUNICATORS, CONTEXT, GIB,
 BESIDE = (0.0, 1 * GIB)  # what vLLM takes beyond its share: graphs that its profile did not count
 # The allocator keeps parts of blocks that no later tensor fits: at most, of all that comes and goes.
 FRAGMENTS = 0.15
-# CPU: interpreter, libraries, pinned buffers, dataset of one process; data loader workers come on top.
-PROCESS = (2 * GIB, 8 * GIB)
-PINNED = 1.5  # pinned copies may cost half as much again, as in DeepSpeed's estimators
 
 
 @dataclass(frozen=True)
@@ -43,10 +40,9 @@ MOMENTS = {
 
 @dataclass(frozen=True)
 class MemoryRange:
-    """Memory of one training GPU by phase (see `MOMENTS`), and of one machine's CPU."""
+    """Memory of one training GPU by phase (see `MOMENTS`)."""
 
     phases: dict[str, tuple[Term, ...]]
-    cpu: tuple[float, float]  # least and most bytes
 
     def of_phase(self, phase: str) -> tuple[float, float]:
         """Least and most bytes of a phase."""
@@ -66,23 +62,21 @@ def memory_range(shape: ModelShape, work: Work, setting: Setting, machine: Machi
     Our trainer makes larger micro-batches of those that are asked for, while half of the free memory holds
     them: that needs no more than is counted here leaves.
     """
-    return MemoryRange(_phases(shape, work, setting, machine), _cpu(shape, work, setting, machine))
+    return MemoryRange(_phases(shape, work, setting, machine))
 
 
 def objections(shape: ModelShape, work: Work, setting: Setting, machine: Machine) -> Iterator[Problem]:
-    """What a GPU or a machine surely has too little of, with that work at least."""
+    """What a GPU surely has too little of, with that work at least."""
     needed = memory_range(shape, work, setting, machine)
-    where, fix = "memory by arithmetic", "swift-grpo-ext plan shows the layouts that fit, and what helps most"
     phase = max(needed.phases, key=needed.of_phase)
-    low, of_cpu = needed.of_phase(phase)[0], needed.cpu[0]
+    low = needed.of_phase(phase)[0]
     if low > machine.usable:
         terms = sorted(needed.phases[phase], key=lambda term: -term.low)[:3]
         largest = ", ".join(f"{term.name} {term.low / GIB:.1f}" for term in terms)
         has = f"a GPU has {machine.usable / GIB:.0f}"
-        yield Problem(f"at least {low / GIB:.1f} GiB {MOMENTS[phase]}, {has}: {largest}", where, fix)
-    if machine.cpu_memory and of_cpu > machine.cpu_memory * GIB:
-        has = f"a machine has {machine.cpu_memory:.0f}"
-        yield Problem(f"at least {of_cpu / GIB:.0f} GiB of main memory, {has}", where, fix)
+        fix = "swift-grpo-ext plan shows the layouts that fit, and what helps most"
+        what = f"at least {low / GIB:.1f} GiB {MOMENTS[phase]}, {has}: {largest}"
+        yield Problem(what, "memory by arithmetic", fix)
 
 
 def _phases(shape: ModelShape, work: Work, setting: Setting, machine: Machine) -> dict[str, tuple[Term, ...]]:
@@ -152,25 +146,3 @@ def _generation(shape: ModelShape, work: Work, setting: Setting) -> Iterator[Ter
     cache = setting.micro_batch * arithmetic.cache_per_sequence(shape, work, 1)
     yield _exact("gathered for generation", 2 * shape.total if setting.stage == 3 else 0)
     yield Term("key-value cache", cache, setting.accumulation * cache)
-
-
-def _cpu(shape: ModelShape, work: Work, setting: Setting, machine: Machine) -> tuple[float, float]:
-    """Least and most bytes of one machine's memory."""
-    ranks = machine.gpus_per_node
-    pinned = 0.0  # of all ranks of a machine
-    if setting.offload_optimizer_states:
-        pinned += 16 * arithmetic.trained_parameters(shape, work) / machine.nodes
-    if setting.offload_params:
-        pinned += 2 * shape.total / machine.nodes
-    moved = 0.0  # of each rank
-    if setting.offload_model:
-        moved += arithmetic.weight_bytes(shape, work, setting, machine)
-    if setting.offload_optimizer:
-        moved += arithmetic.optimizer_states(shape, work, setting, machine)
-    if setting.rollout == "colocate" and setting.sleep_level == 1:
-        moved += arithmetic.weights(shape, setting)
-    loading = 2 * shape.total * ranks if setting.stage < 3 else 0
-    return (
-        ranks * (PROCESS[0] + moved) + pinned,
-        ranks * (PROCESS[1] + moved) + PINNED * pinned + loading,
-    )

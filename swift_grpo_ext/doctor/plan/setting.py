@@ -82,7 +82,6 @@ class Machine:
     nodes: int = 1  # machines
     gpus_per_node: int = 8  # GPUs of one machine
     gpu_memory: float = 80  # memory of one GPU, GiB, as it is sold (80, 24)
-    cpu_memory: float = 0  # memory of one machine, GiB; 0 if unknown
 
     @property
     def gpus(self) -> int:

@@ -26,7 +26,6 @@ class Run:
     # installed releases by distribution; None for those that are missing
     versions: Mapping[str, str | None] = field(default_factory=dict)
     gpu_memory: float = 0  # GiB of one GPU; 0 if unknown
-    cpu_memory: float = 0  # GiB of one machine; 0 if unknown
     launch: Launch = field(default_factory=Launch)  # the script that it stands in
     command: Command = field(default_factory=lambda: Command(()))  # its place in the script
     servers: tuple[Arguments, ...] = ()  # of the ``swift rollout`` commands of its script

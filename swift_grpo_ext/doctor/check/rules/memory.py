@@ -37,7 +37,7 @@ def _memory(run: Run) -> Iterator[Problem]:
         return
     if len(environment.devices(run.environ)) >= 2 * run.ranks_per_node:  # ms-swift's device_map
         raise NotKnownError("memory of a model spread over several GPUs")
-    machine = Machine(run.nodes, run.ranks_per_node, run.gpu_memory, run.cpu_memory)
+    machine = Machine(run.nodes, run.ranks_per_node, run.gpu_memory)
     yield from objections(shape, least_work(run), setting_of(run, shape), machine)
 
 
