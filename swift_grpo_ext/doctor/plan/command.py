@@ -41,25 +41,25 @@ def run(
     console = console or Console()
     config = require_config(model)
     shape = shape_by_config(config)
-    if shape.vision is None:
-        work = replace(work, images=0)
-    facts = family_of(str(config.get("model_type")))
-    no_engine = facts.lacks.get("vllm", "") if facts else ""
+    work = work if shape.vision else replace(work, images=0)
+    family = family_of(str(config.get("model_type")))
+    no_engine = family.lacks.get("vllm", "") if family else ""
     question = Question(shape, work, machine, batch, shares, not no_engine, bf16)
     rows = answers(question)
     best = min(rows, key=lambda row: row.verdict)
     gpus = f"{machine.gpus} GPUs of {machine.gpu_memory:g} GiB"
     console.print(_table(f"{model}, {shape.total / 1e9:.2f} B parameters, {gpus}", question, rows))
     lines = _assumptions(question, best)
-    if no_engine:
-        lines.append(f"Rollouts by transformers: {no_engine}.")
-    if best.verdict >= UNSURE:
-        lines.append("No layout is certain to fit.")
-    else:
-        lines.append(f"The best, {best.name}; data, rewards and output are yours to fill in:")
-        lines.append(command_line(model, question, best))
-    for line in lines:
-        console.print(line, highlight=False, markup=False, soft_wrap=True)
+    lines += [f"Rollouts by transformers: {no_engine}."] if no_engine else []
+    lines += (
+        ["No layout is certain to fit."]
+        if best.verdict >= UNSURE
+        else [
+            f"The best, {best.name}; data, rewards and output are yours to fill in:",
+            command_line(model, question, best),
+        ]
+    )
+    console.print("\n".join(lines), highlight=False, markup=False, soft_wrap=True)
     return best.verdict < UNSURE
 
 
@@ -68,12 +68,12 @@ def _table(title: str, question: Question, rows: list[LayoutNeed]) -> Table:
     columns = (*(Column(name, no_wrap=True) for name in headings), Column("what helps most", overflow="fold"))
     table = Table(*columns, title=title, box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for row in rows:
-        rest, peak = row.memory.of_phase("rest")[1], row.memory.peak
         words, freed = best_lever(question, row)
+        low, high = row.memory.peak
         table.add_row(
             row.name.removeprefix("ext_"),
-            _gib((rest, rest)),
-            _gib(peak if row.verdict == UNSURE else (peak[1], peak[1])),
+            f"{row.memory.of_phase('rest')[1] / GIB:.1f}",
+            _gib((low if row.verdict == UNSURE else high, high)),
             VERDICTS[row.verdict],
             f"{row.margin / GIB:+.1f}",
             row.reason or (f"{words}: -{freed / GIB:.1f}" if freed > GIB / 2 else "-"),

@@ -97,17 +97,16 @@ def best_lever(question: Question, now: LayoutNeed) -> tuple[str, float]:
 
 def _levers(question: Question, now: LayoutNeed) -> Iterator[tuple[str, Question]]:
     work, machine = question.work, question.machine
-    changes: dict[str, Work] = {}
+    half, pixels = work.completion_tokens // 2, work.max_pixels // 2
+    changes = [(f"--max_completion_length {half}", replace(work, completion_tokens=half))]
     if work.full:
-        changes["--tuner_type lora"] = replace(work, full=False)
-        changes["--beta 0"] = replace(work, kl=False)
+        changes.append(("--tuner_type lora", replace(work, full=False)))
+        changes.append(("--beta 0", replace(work, kl=False)))
     elif not now.setting.stage:
-        changes["--quant_method bnb --quant_bits 4 --use_vllm false"] = replace(work, bits=4)
-    half = work.completion_tokens // 2
-    changes[f"--max_completion_length {half}"] = replace(work, completion_tokens=half)
+        changes.append(("--quant_method bnb --quant_bits 4 --use_vllm false", replace(work, bits=4)))
     if work.images:
-        changes[f"MAX_PIXELS={work.max_pixels // 2}"] = replace(work, max_pixels=work.max_pixels // 2)
-    for words, changed in changes.items():
+        changes.append((f"MAX_PIXELS={pixels}", replace(work, max_pixels=pixels)))
+    for words, changed in changes:
         yield words, replace(question, work=changed)
     if now.verdict and now.setting.stage > 1:
         yield "twice as many GPUs", replace(question, machine=replace(machine, nodes=2 * machine.nodes))
