@@ -72,9 +72,3 @@ def decided(value: Any) -> Any:
     if isinstance(value, Unknown):
         raise NotKnownError(value.name)
     return value
-
-
-def joined(parts: tuple[Word, ...]) -> Word:
-    """One word of several parts; not known where a part is not."""
-    text = "".join(map(written, parts))
-    return text if all(isinstance(part, str) for part in parts) else Unknown(text)

@@ -39,21 +39,22 @@ def ask(questions: list[dict[str, Any]], *, own_network: bool = False) -> list[A
         SwiftGrpoExtError: it fails, or takes longer than five minutes.
     """
     lines = "".join(json.dumps(question, default=str) + "\n" for question in questions)
-    environ = child_environ() if not own_network else {**child_environ(), "HF_HUB_OFFLINE": ""}
-    gpus = os.environ.get("CUDA_VISIBLE_DEVICES")
-    environ |= {"CUDA_VISIBLE_DEVICES": gpus} if own_network and gpus else {}
+    environ = child_environ()
+    if own_network:
+        environ |= {"HF_HUB_OFFLINE": "", "CUDA_VISIBLE_DEVICES": os.environ.get("CUDA_VISIBLE_DEVICES", "")}
     try:
         done = subprocess.run(
             CHILD, input=lines, capture_output=True, text=True, env=environ, timeout=_LIMIT, check=False
         )
-    except subprocess.TimeoutExpired:
-        what = f"ms-swift could not be asked: no answer after {_LIMIT} s"
-        raise SwiftGrpoExtError(what, fix="check again") from None
-    answers = done.stdout.splitlines()
-    if done.returncode or len(answers) != len(questions):
-        what = f"ms-swift could not be asked: {done.stderr.strip().rpartition(chr(10))[2]}"
-        raise SwiftGrpoExtError(what, fix="python -c 'import swift.arguments'")
-    return list(map(json.loads, answers))
+        answers = [json.loads(line) for line in done.stdout.splitlines()]
+        last = done.stderr.strip().rpartition("\n")[2] or "it ended"
+        fault = last if len(answers) != len(questions) else ""
+    except (subprocess.TimeoutExpired, ValueError):
+        fault = f"no answer after {_LIMIT} s"
+    if fault:
+        what = f"ms-swift could not be asked: {fault}"
+        raise SwiftGrpoExtError(what, fix="check again, or python -c 'import swift.arguments'")
+    return answers
 
 
 # -P: a folder called swift in the current one is not ms-swift.

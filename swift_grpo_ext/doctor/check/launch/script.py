@@ -10,7 +10,7 @@ from itertools import takewhile
 from typing import NamedTuple
 
 from swift_grpo_ext.doctor.check.launch.commands import Command, Launch, command_of
-from swift_grpo_ext.doctor.check.unknown import PLUGIN, Unknown, Word, joined, written
+from swift_grpo_ext.doctor.check.unknown import PLUGIN, Unknown, Word, written
 from swift_grpo_ext.errors import SwiftGrpoExtError
 
 _BRACKETS = r"\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\)"
@@ -171,7 +171,12 @@ class _Reader:
         else:
             self.makes_files |= re.search(r"\b(download|clone|wget|curl)\b", source) is not None
             known = self.value(source) if is_sure else Unknown(f"${name}")
-            self._put(name, known if isinstance(before, tuple) else joined((before, known)))
+            if isinstance(before, tuple) or not before:
+                self._put(name, known)
+            else:
+                is_text = isinstance(before, str) and isinstance(known, str)
+                text = written(before) + written(known)
+                self._put(name, text if is_text else Unknown(text))
         self.exported |= {name} if exports else set()
 
     def _put(self, name: str, value: Word | tuple[Word, ...]) -> None:
@@ -203,12 +208,10 @@ class _Reader:
 
     def value(self, source: str, parts: re.Pattern[str] = _PARTS) -> Word:
         """What a word becomes where the shell does not split it: in an assignment."""
-        found: list[Word] = []
-        end = 0
-        for match in parts.finditer(source):
-            found += [source[end : match.start()], self._part(match[0])]
-            end = match.end()
-        return joined((*found, source[end:]))
+        found = [self._part(match[0]) for match in parts.finditer(source)]
+        filled = iter(found)
+        text = parts.sub(lambda _match: written(next(filled)), source)
+        return Unknown(text) if any(isinstance(part, Unknown) for part in found) else text
 
     def _part(self, text: str) -> Word:
         """A quoted or expanded part of a word."""

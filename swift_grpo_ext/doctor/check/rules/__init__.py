@@ -1,11 +1,23 @@
 """The rules of preflight, by subject; the rows and the rewards that were tried on them are subjects, too."""
 
-from importlib import import_module
-from pathlib import Path
-
+from swift_grpo_ext.doctor.check.rules import (  # importing a file fills the table, in this order
+    data as data,
+)
+from swift_grpo_ext.doctor.check.rules import (
+    deepspeed as deepspeed,
+)
+from swift_grpo_ext.doctor.check.rules import (
+    engine as engine,
+)
+from swift_grpo_ext.doctor.check.rules import (
+    launch as launch,
+)
+from swift_grpo_ext.doctor.check.rules import (
+    learning as learning,
+)
+from swift_grpo_ext.doctor.check.rules import (
+    memory as memory,
+)
 from swift_grpo_ext.doctor.check.rules.table import table
-
-for _file in sorted(Path(__file__).parent.glob("[a-z]*.py")):  # importing a file fills the table
-    import_module(f"{__name__}.{_file.stem}")
 
 __all__ = ["table"]

@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from hashlib import sha256
 from typing import Any
 
@@ -131,20 +132,16 @@ def question(run: Run) -> dict[str, Any]:
     arguments = run.arguments
     names = sorted({*host_table.defaults(arguments.kind), *arguments.given})
     unknown = [name for name in names if not arguments.is_known(name)]
-    given = arguments.given.intersection(arguments.values) - {*unknown, "system"}  # it may be a file's name
-    values = {name: arguments.values[name] for name in sorted(given)}
-    try:
-        ranks = 0 if set(OF_BATCHES) & set(unknown) else run.ranks
-        is_meant = all(value < _MOST for value in (ranks, *values.values()) if isinstance(value, int))
+    # The text of --system may be a file's name.
+    given = [name for name in names if name in arguments.given and name not in (*unknown, "system")]
+    values = {name: arguments.values[name] for name in given}
+    ranks = 0
+    with suppress(NotKnownError):
+        ranks = run.ranks if not set(OF_BATCHES) & set(unknown) else 0
         # Our trainer answers held-out rows greedily, one completion each.
-        if (
-            "trainer" in run.parts
-            and arguments.num_generations_eval is None
-            and arguments.loss_type != "real"
-        ):
-            values["num_generations_eval"] = 1
+        if "trainer" in run.parts and arguments.loss_type != "real":
+            values.setdefault("num_generations_eval", 1)
         if not run.megatron and not run.evaluates:  # as ms-swift sets it
             values["eval_strategy"] = "no"
-    except NotKnownError:
-        ranks, is_meant = 0, True
+    is_meant = all(value < _MOST for value in (ranks, *values.values()) if isinstance(value, int))
     return {"kind": arguments.kind, "values": values, "unknown": unknown, "ranks": ranks * is_meant}
