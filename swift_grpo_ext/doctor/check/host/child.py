@@ -6,11 +6,9 @@ and GPU, but for that last one; no model is loaded and no file is written.
 """
 
 import argparse
-import asyncio
 import importlib.metadata
 import inspect
 import json
-import math
 import os
 import re
 import signal
@@ -236,6 +234,7 @@ def tried(
 ) -> list[tuple[str, str, str, bool]]:
     """Call rewards: name, fault, place in the user's file, and whether it ran out of time, of each."""
     from swift_grpo_ext.rewards.registration import function_named
+    from swift_grpo_ext.rewards.runtime.scored import Call
 
     state = SimpleNamespace(global_step=0, max_steps=1, epoch=0.0, log_history=[])
     signal.signal(signal.SIGALRM, _out_of_time)
@@ -244,10 +243,10 @@ def tried(
         fault = place = ""
         signal.alarm(limit)
         try:
-            reward: Any = function_named(name, plugins, args=SimpleNamespace(**arguments))
-            scores = reward(completions, trainer_state=state, **columns)
-            scores = list(asyncio.run(scores) if inspect.iscoroutine(scores) else scores)
-            fault = _fault_of(scores, len(completions))
+            call = Call(function_named(name, plugins, args=SimpleNamespace(**arguments)), name)
+            scores, reasons, *_ = zip(*call(completions, {"trainer_state": state, **columns}), strict=True)
+            odd = [f"it returns a score that is {reason}" for reason in reasons if reason]
+            fault = next(iter(odd), "it scores nothing" if scores.count(None) == len(scores) else "")
         except BaseException as error:  # whatever it raises, and also that it leaves
             frames = traceback.extract_tb(error.__traceback__)
             own = [f"{Path(one.filename).name}:{one.lineno}" for one in frames if one.filename in plugins]
@@ -260,15 +259,6 @@ def tried(
 
 def _out_of_time(*_: object) -> None:
     raise TimeoutError("no score in time")
-
-
-def _fault_of(scores: list[Any], count: int) -> str:
-    """What is wrong with the scores of some completions."""
-    if len(scores) != count:
-        return f"it returns {len(scores)} scores for {count} completions"
-    odd = [score for score in scores if score is not None and not math.isfinite(float(score))]
-    nothing = "it scores nothing" if scores.count(None) == count else ""
-    return f"it returns {odd[0]}" if odd else nothing
 
 
 def _option(action: argparse.Action) -> list[Any]:
