@@ -111,7 +111,11 @@ def _run(command: Command, launch: Launch, gpu_memory: float, folders: tuple[Pat
         # What stands in a file of a server's own is not read.
         servers=tuple(
             parse(
-                [_many(word) if _is_config(word) else word for word in server.words[2:]], "RolloutArguments"
+                [
+                    Unknown(written(word), many=True) if _is_config(word) else word
+                    for word in server.words[2:]
+                ],
+                "RolloutArguments",
             )
             for server in launch.all("rollout")
         ),
@@ -121,10 +125,6 @@ def _run(command: Command, launch: Launch, gpu_memory: float, folders: tuple[Pat
 
 def _is_config(word: Word) -> bool:
     return written(word).endswith(CONFIG_SUFFIXES)
-
-
-def _many(word: Word) -> Word:
-    return Unknown(written(word), many=True)
 
 
 def _program(words: Sequence[Word]) -> str:
@@ -155,16 +155,14 @@ def _with_config(
     With Ray on Megatron it is the word behind ``--config``.
     """
     texts = list(map(written, words))
-    if command.words[0] == "megatron" and "--config" in texts:
-        at = texts.index("--config")
-        words = [*words[at + 1 : at + 2], *words[:at], *words[at + 2 :]]
-    if not words or not _is_config(words[0]):
+    at = texts.index("--config") + 1 if command.words[0] == "megatron" and "--config" in texts else 0
+    if at >= len(words) or not _is_config(words[at]):
         return words, {}
-    name, *others = words
-    path = next((folder / str(name) for folder in folders if (folder / str(name)).is_file()), None)
-    if path is None and (not folders or command.makes_files):
-        return [_many(name), *others], {}
-    table, environ = config_words(path or Path(str(name)).expanduser())
+    name, others = texts[at], [*words[: max(0, at - 1)], *words[at + 1 :]]
+    path = next((folder / name for folder in folders if (folder / name).is_file()), None)
+    if isinstance(words[at], Unknown) or (path is None and (not folders or command.makes_files)):
+        return [Unknown(name, many=True), *others], {}
+    table, environ = config_words(path or Path(name).expanduser())
     given = {written(word).partition("=")[0].replace("-", "_") for word in others}
     inside = ([f"--{flag}", *values] for flag, values in table.items())
     left = [word for option in inside if option[0].replace("-", "_") not in given for word in option]

@@ -131,14 +131,13 @@ OFFLOADED = " \\\n    --offload_model true --offload_optimizer {}"
 def command_line(model: str, question: Question, best: LayoutNeed) -> str:
     """``swift rlhf`` with every option that the layout decides."""
     shape, work, machine, setting = question.shape, question.work, question.machine, best.setting
-    variables = f"NPROC_PER_NODE={machine.gpus_per_node} "
-    variables += f"MAX_PIXELS={work.max_pixels} " if work.images else ""
-    if machine.nodes > 1:
-        variables += f"NNODES={machine.nodes} NODE_RANK=${{NODE_RANK:?}} MASTER_ADDR=${{MASTER_ADDR:?}} "
+    nodes = f"NNODES={machine.nodes} NODE_RANK=${{NODE_RANK:?}} MASTER_ADDR=${{MASTER_ADDR:?}} "
+    variables = f"NPROC_PER_NODE={machine.gpus_per_node} " + nodes * (machine.nodes > 1)
+    variables += f"MAX_PIXELS={work.max_pixels} " * bool(work.images)
     rollout = "--use_vllm false"
     if setting.rollout == "colocate":
-        more = f" --move_model_batches {setting.move_model_batches}" if setting.move_model_batches else ""
-        more += OFFLOADED.format(str(work.full).lower()) if setting.offload_model else ""
+        more = f" --move_model_batches {setting.move_model_batches}" * bool(setting.move_model_batches)
+        more += OFFLOADED.format(str(work.full).lower()) * setting.offload_model
         length = arithmetic.rounded_up(arithmetic.sequence_tokens(shape, work))
         rollout = COLOCATED.format(setting, length, more)
     return COMMAND.format(

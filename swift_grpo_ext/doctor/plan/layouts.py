@@ -51,24 +51,9 @@ class LayoutNeed:
     name: str
     setting: Setting
     memory: MemoryRange
-    machine: Machine
+    margin: float  # bytes that a GPU has left at the most; below 0 for what does not fit
+    verdict: int  # index into `VERDICTS`
     reason: str = ""  # why it cannot run, however much memory there is
-    certain: bool = True  # the card is known to be able to compute in bf16
-
-    @property
-    def margin(self) -> float:
-        """Bytes that a GPU has left at the most; below 0 for what does not fit."""
-        return self.machine.usable - self.memory.peak[1]
-
-    @property
-    def verdict(self) -> int:
-        """Index into `VERDICTS`."""
-        low, high = self.memory.peak
-        if self.reason or low > self.machine.usable:
-            return 3
-        if high > self.machine.usable:
-            return 2
-        return int(self.margin < SPARE * self.machine.usable or not self.certain)
 
 
 def answers(question: Question) -> list[LayoutNeed]:
@@ -155,5 +140,9 @@ def _judged(question: Question, name: str, setting: Setting) -> LayoutNeed:
         room = setting.utilization * machine.gpu_memory * GIB
         if least > room:
             reason = f"vLLM has {room / GIB:.0f} GiB, needs {least / GIB:.0f} for weights and one completion"
-    certain = question.bf16 is True or machine.gpu_memory > OLD_CARD
-    return LayoutNeed(name, setting, memory_range(shape, work, setting, machine), machine, reason, certain)
+    memory = memory_range(shape, work, setting, machine)
+    low, high = memory.peak
+    is_certain = question.bf16 is True or machine.gpu_memory > OLD_CARD  # that the card computes in bf16
+    verdict = 0 if is_certain and high <= (1 - SPARE) * machine.usable else 1
+    verdict = 3 if reason or low > machine.usable else 2 if high > machine.usable else verdict
+    return LayoutNeed(name, setting, memory, machine.usable - high, verdict, reason)

@@ -1,8 +1,6 @@
-"""A run's variables, and which parts and patches of this package it turns on; this process's for a while."""
+"""A run's variables, and which parts and patches of this package it turns on."""
 
-import os
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -15,19 +13,6 @@ from swift_grpo_ext.parts import PARTS
 _ALL = frozenset(PARTS)
 _FILES = {"all.py": _ALL, **{f"ext_{part}.py": frozenset({part}) for part in PARTS}}
 _MOST_BYTES = 2**20
-
-
-@contextmanager
-def environment(values: Mapping[str, str]) -> Iterator[None]:
-    """Exactly these variables; what was there comes back, whatever is set inside."""
-    before = dict(os.environ)
-    try:
-        os.environ.clear()
-        os.environ.update(values)
-        yield
-    finally:
-        os.environ.clear()
-        os.environ.update(before)
 
 
 class Environ(Mapping[str, Any]):

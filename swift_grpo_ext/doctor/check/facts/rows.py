@@ -10,8 +10,8 @@ from functools import lru_cache
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
-from swift_grpo_ext.doctor.check.facts.environment import environment
 from swift_grpo_ext.doctor.check.facts.files import Row, drawn, lines_of_no_object
 from swift_grpo_ext.doctor.check.facts.media import TAGS, Media, media_of
 from swift_grpo_ext.doctor.check.facts.run import Run
@@ -148,7 +148,7 @@ def _alone(run: Run) -> Iterator[None]:
     own = {name: value for name, value in os.environ.items() if name not in _RANKS}
     logging.disable(logging.CRITICAL)
     try:
-        with environment({**own, **pixels}):
+        with patch.dict(os.environ, {**own, **pixels}, clear=True):
             yield
     finally:
         logging.disable(logging.NOTSET)

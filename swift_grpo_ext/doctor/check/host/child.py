@@ -24,7 +24,7 @@ from operator import attrgetter
 from pathlib import Path
 from types import FunctionType, ModuleType, SimpleNamespace
 from typing import Any
-from unittest.mock import MagicMock
+from unittest.mock import MagicMock, patch
 
 from swift_grpo_ext.doctor.check.host.table import MEGATRON
 from swift_grpo_ext.errors import in_a_line
@@ -197,17 +197,20 @@ def _without_model(arguments: Any) -> Any:
 
 
 def table() -> dict[str, Any]:
-    """What ms-swift's parser takes, and the names that it knows."""
+    """What ms-swift's parser takes, with its defaults, and the names that it knows."""
     from swift.utils.utils import _patch_get_type_hints
     from transformers import HfArgumentParser
 
     options: dict[str, list[Any]] = {}
+    defaults: dict[str, dict[str, Any]] = {}
     names = {name: sorted(str(known) for known in read()) for name, read in _NAMES.items()}
     for kind in KINDS:
         with _patch_get_type_hints():
-            actions = HfArgumentParser([argument_class(kind)])._actions
-        options[kind] = [_option(action) for action in actions if action.dest != "help"]
-    return {"options": options, "names": names, "columns": _columns()}
+            parser = HfArgumentParser([argument_class(kind)])
+        options[kind] = [_option(action) for action in parser._actions if action.dest != "help"]
+        values = vars(parser.parse_known_args([])[0])
+        defaults[kind] = {name: getattr(value, "value", value) for name, value in values.items()}
+    return {"options": options, "defaults": defaults, "names": names, "columns": _columns()}
 
 
 def _columns() -> dict[str, list[str]]:
@@ -262,13 +265,11 @@ def _out_of_time(*_: object) -> None:
 
 
 def _option(action: argparse.Action) -> list[Any]:
-    """Option strings, type, nargs, choices, default and const of an option."""
-    choices = list(action.choices) if action.choices is not None else None
+    """Flags, name, type, nargs, choices and const of an option."""
     named = {"string_to_bool": "bool", "int": "int", "float": "float"}
-    kind = named.get(getattr(action.type, "__name__", "str"), "str") if choices is None else "choice"
-    kind = "store_false" if isinstance(action, argparse._StoreFalseAction) else kind
-    default = getattr(action.default, "value", action.default)
-    return [list(action.option_strings), kind, action.nargs, choices, default, action.const]
+    kind = named.get(getattr(action.type, "__name__", "str"), "str")
+    choices = list(action.choices) if action.choices is not None else None
+    return [list(action.option_strings), action.dest, kind, action.nargs, choices, action.const]
 
 
 def _registry(module: str, path: str, *more: str) -> Callable[[], Iterable[str]]:
@@ -313,11 +314,9 @@ def main() -> None:
     )
     for line in sys.stdin:
         question = json.loads(line)
-        before = dict(os.environ)
         asked = tried if "rewards" in question else refusals if question else table
-        print(json.dumps(asked(**question)), file=out, flush=True)
-        os.environ.clear()
-        os.environ.update(before)
+        with patch.dict(os.environ):
+            print(json.dumps(asked(**question)), file=out, flush=True)
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from swift_grpo_ext.versions import installed_version
 MEGATRON = "MegatronRLHFArguments"
 TRAIN = ("RLHFArguments", MEGATRON)
 """The argument classes of training, by engine."""
-_FORM = 8  # of the table; a table of another form is made again
+_FORM = 9  # of the table; a table of another form is made again
 _OF = ("ms-swift", "transformers", "trl", "peft")
 _LIMIT = 300  # seconds for the child, of which ten to thirty are ms-swift's import
 
@@ -107,10 +107,9 @@ class Option(NamedTuple):
     """An option as ms-swift's parser has it."""
 
     name: str
-    kind: str  # bool, int, float, str, choice or store_false
+    kind: str  # bool, int, float or str
     nargs: str | int | None  # `+` takes words up to the next option, `?` may have none, 0 has none
     choices: list[Any] | None
-    default: Any
     const: Any  # its value where no word follows it
 
     def value(self, text: str) -> Any:
@@ -120,10 +119,10 @@ class Option(NamedTuple):
             ValueError: it is no number.
             KeyError: it is not one of its words.
         """
-        if self.kind == "bool":
-            return _BOOLEAN[text.lower()]
         if self.choices is not None:
             return {str(choice): choice for choice in self.choices}[text]
+        if self.kind == "bool":
+            return _BOOLEAN[text.lower()]
         return {"int": int, "float": float}.get(self.kind, str)(text)
 
 
@@ -134,18 +133,11 @@ _BOOLEAN |= dict.fromkeys(("no", "false", "f", "n", "0"), False)
 @lru_cache(maxsize=4)
 def options(kind: str) -> dict[str, Option]:
     """The options of a class by each of their flags."""
-    found: dict[str, Option] = {}
-    for flags, of_type, nargs, choices, default, const in table()["options"][kind]:
-        name = flags[0][2:] if of_type != "store_false" else flags[0][2:].replace("no_", "", 1)
-        found |= dict.fromkeys(flags, Option(name, of_type, nargs, choices, default, const))
-    return found
+    rows = table()["options"][kind]
+    return {flag: Option(*fields) for flags, *fields in rows for flag in flags}
 
 
 def defaults(kind: str) -> dict[str, Any]:
-    """Values of options that are not given; a text is read as one that is given, as argparse does."""
-    values = {}
-    for option in options(kind).values():
-        is_text = isinstance(option.default, str)
-        if option.kind != "store_false":
-            values[option.name] = option.value(option.default) if is_text else option.default
+    """Values of options that are not given, as the parser has them."""
+    values: dict[str, Any] = table()["defaults"][kind]
     return values
