@@ -30,6 +30,7 @@ from swift_grpo_ext.doctor.check.host.table import MEGATRON
 from swift_grpo_ext.errors import in_a_line
 
 _SIZES = "swift.megatron.arguments.megatron_args"
+_BATCHES = "_init_generation_batch_params"
 KINDS = ("RLHFArguments", "RolloutArguments", MEGATRON)
 # What megatron's argument classes import and this machine may lack. They only name things of it.
 _OF_MEGATRON = (
@@ -162,7 +163,8 @@ def refusals(kind: str, values: dict[str, Any], unknown: list[str], ranks: int) 
     from torch.testing._internal.distributed.fake_pg import FakeStore
 
     base = argument_class(kind)
-    of_ranks = [_of_megatron_s_start()] * bool(ranks) if kind == MEGATRON else []
+    # The arithmetic of ranks and batches comes last, when every value has its default.
+    of_ranks = _of_megatron_s_start() if kind == MEGATRON else getattr(base, _BATCHES)
     _record_checks(base)
     not_known = frozenset(unknown if ranks else {*unknown, "world_size"})
     vars(_now).update(vars(_Question(values, not_known)))
@@ -172,11 +174,11 @@ def refusals(kind: str, values: dict[str, Any], unknown: list[str], ranks: int) 
     # Megatron's own start needs its package and a GPU, and so does bf16 as transformers checks it.
     without_gpu = {"skip_megatron_init": True} if kind == MEGATRON else {"use_cpu": True}
     try:
-        if of_ranks:
+        if ranks and kind == MEGATRON:
             dist.init_process_group("fake", rank=0, world_size=ranks, store=FakeStore())
         arguments = type(base.__name__, (base,), own)(**{"output_dir": "output", **values, **without_gpu})
-        for start in of_ranks:
-            _recorded(start)(arguments)
+        if ranks:
+            _recorded(of_ranks)(arguments)
     finally:
         if dist.is_initialized():
             dist.destroy_process_group()
