@@ -30,7 +30,6 @@ from swift_grpo_ext.doctor.check.host.table import MEGATRON
 from swift_grpo_ext.errors import in_a_line
 
 _SIZES = "swift.megatron.arguments.megatron_args"
-_BATCHES = "_init_generation_batch_params"
 KINDS = ("RLHFArguments", "RolloutArguments", MEGATRON)
 # What megatron's argument classes import and this machine may lack. They only name things of it.
 _OF_MEGATRON = (
@@ -162,9 +161,9 @@ def refusals(kind: str, values: dict[str, Any], unknown: list[str], ranks: int) 
     import torch.distributed as dist
     from torch.testing._internal.distributed.fake_pg import FakeStore
 
-    base = argument_class(kind)
+    base: Any = argument_class(kind)
     # The arithmetic of ranks and batches comes last, when every value has its default.
-    of_ranks = _of_megatron_s_start() if kind == MEGATRON else getattr(base, _BATCHES)
+    of_ranks = _of_megatron_s_start() if kind == MEGATRON else base._init_generation_batch_params
     _record_checks(base)
     not_known = frozenset(unknown if ranks else {*unknown, "world_size"})
     vars(_now).update(vars(_Question(values, not_known)))
