@@ -6,6 +6,7 @@ and GPU, but for that last one; no model is loaded and no file is written.
 """
 
 import argparse
+import asyncio
 import importlib.metadata
 import inspect
 import json
@@ -237,8 +238,10 @@ def tried(
     limit: int,
 ) -> list[tuple[str, str, str, bool]]:
     """Call rewards: name, fault, place in the user's file, and whether it ran out of time, of each."""
-    from swift_grpo_ext.rewards.registration import function_named
-    from swift_grpo_ext.rewards.runtime.scored import Call
+    from swift.rewards import orms
+    from swift.utils import import_external_file
+
+    from swift_grpo_ext.rewards.runtime.scored import RewardCall
 
     state = SimpleNamespace(global_step=0, max_steps=1, epoch=0.0, log_history=[])
     signal.signal(signal.SIGALRM, _out_of_time)
@@ -247,8 +250,11 @@ def tried(
         fault = place = ""
         signal.alarm(limit)
         try:
-            call = Call(function_named(name, plugins, args=SimpleNamespace(**arguments)), name)
-            scores, reasons, *_ = zip(*call(completions, {"trainer_state": state, **columns}), strict=True)
+            for path in plugins:
+                import_external_file(path)
+            call = RewardCall(orms[name](args=SimpleNamespace(**arguments)), name)
+            outcomes = asyncio.run(call(completions, {"trainer_state": state, **columns}))
+            scores, reasons, *_ = zip(*outcomes, strict=True)
             odd = [f"it returns a score that is {reason}" for reason in reasons if reason]
             fault = next(iter(odd), "it scores nothing" if scores.count(None) == len(scores) else "")
         except BaseException as error:  # whatever it raises, and also that it leaves
