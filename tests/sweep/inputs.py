@@ -53,6 +53,20 @@ def text_rows(folder):
     return write(folder / "text.jsonl", rows)
 
 
+def roles(folder):
+    """The same questions: alone, after another turn, and with what a tool has answered behind them."""
+    rows = [json.loads(line) for line in text_rows(folder).read_text().splitlines()]
+    call = json.dumps({"name": "look", "arguments": {"where": "left"}})
+    for number, row in enumerate(rows):
+        asked = row["messages"]
+        if number % 3 == 1:
+            row["messages"] = [*asked, {"role": "assistant", "content": "Which?"}, *asked]
+        elif number % 3 == 2:
+            answered = {"role": "tool_response", "content": f"a {number}"}
+            row["messages"] = [*asked, {"role": "tool_call", "content": call}, answered]
+    return write(folder / "text.jsonl", rows)
+
+
 def hints(folder):
     """The same questions, each with what a teacher is told beside it."""
     rows = [json.loads(line) for line in text_rows(folder).read_text().splitlines()]
@@ -104,6 +118,7 @@ def media(folder):
 DATA = {
     "text": text_rows,
     "hints": hints,
+    "roles": roles,
     "image": lambda folder: pictures(folder, (1,)),
     "images 0-3": lambda folder: pictures(folder, (1, 0, 3, 2)),
     "sizes": sized,

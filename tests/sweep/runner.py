@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from pairs.cases import BASE
-from pairs.scripted import allow_segments
+from pairs.scripted import SomeScores, allow_segments
 from sweep.table import USERS_CUT
 from sweep.trainers import Recorded
 from swift.arguments.sft_args import SftArguments
@@ -73,7 +73,14 @@ class Again(MultiTurnScheduler):
 
 
 multi_turns["sweep_again"] = Again
-REWARDS = {"score": Score, "third": Third, "of_some": OfSome, "of_others": OfOthers, "equal": Equal}
+REWARDS = {
+    "score": Score,
+    "third": Third,
+    "of_some": OfSome,
+    "of_others": OfOthers,
+    "some": SomeScores,
+    "equal": Equal,
+}
 
 
 @contextmanager

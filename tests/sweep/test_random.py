@@ -1,4 +1,8 @@
-"""A hundred configurations at random: ours is ms-swift's wherever that trains, and trains where it differs by intent."""
+"""A hundred configurations at random: ours is ms-swift's wherever that trains, and trains where it differs by intent.
+
+Open in 0.1.0: number 94 (Qwen3.5-MoE, LoRA, cispo, ZeRO-3 layer by layer, in fp32) has another grad_norm on two ranks than
+ms-swift has on one (0.286, 0.294); whether ms-swift's own two ranks have it, too, is not known.
+"""
 
 from dataclasses import replace
 
@@ -56,15 +60,15 @@ def test_a_random_configuration_equals_stock(number, bench, tmp_path):
         by_ranks(case, model, rows, tmp_path)
 
 
-def both(case, run):
+def both(case, run, alike=None):
     """What ms-swift gives and what ours does, of a run by kind; skipped where ms-swift gives nothing.
 
-    Ours may end only where ms-swift ends, too.
+    Ours may end only where ms-swift ends, too: in a run like it, where the one to equal is another.
     """
     try:
         ours = run("Ours")
     except Exception:
-        skipped_unless_trained(run)
+        skipped_unless_trained(alike or run)
         raise
     return (skipped_unless_trained(run), ours) if case.equals else None
 
@@ -98,7 +102,10 @@ def by_ranks(case, model, rows, folder):
         configuration = replace(case.configuration, options=alone) if stock else case.configuration
         return steps(kind, configuration, model, rows, folder, 1 if stock else ranks, plugins)
 
-    if runs := both(case, run):
+    def alike(kind):
+        return steps(kind, case.configuration, model, rows, folder / "alike", ranks, plugins)
+
+    if runs := both(case, run, alike):
         compare(*runs)
     assert gains(folder / "Ours")["shared_prefix"]["why"] != "self-check failed"
 

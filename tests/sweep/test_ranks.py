@@ -16,11 +16,12 @@ from tests.trainer.runs import gains
 pytestmark = pytest.mark.timeout(900)
 SLOW = pytest.mark.slow
 HERE = Path(__file__).parent
+DOUBLE = HERE.parent / "double.py"
 # Not kl: stock logs the mean of the ranks' means, ours the mean over all tokens.
 FIGURES = ("loss", "grad_norm", "reward", "entropy/mean", "clip_ratio/region_mean", "teacher_kl")
 
 
-def steps(kind, configuration, model, dataset, output, ranks):
+def steps(kind, configuration, model, dataset, output, ranks, more_plugins=()):
     options = {
         **BASE,
         "max_steps": 3,
@@ -28,7 +29,7 @@ def steps(kind, configuration, model, dataset, output, ranks):
         "reward_funcs": "score",
         **configuration.options,
     }
-    plugins = [plugin_file(), HERE / "plugin.py"]
+    plugins = [*more_plugins, plugin_file(), HERE / "plugin.py"]
     if "deepspeed" in configuration.options:
         plugins.insert(0, HERE.parent / "e2e" / "gloo_for_zero3.py")
     arguments = testing.grpo_arguments(model, dataset, output / kind, external_plugins=plugins, **options)
