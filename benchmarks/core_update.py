@@ -18,7 +18,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # a bare machine: 
 from swift_grpo_ext.group import interface
 from swift_grpo_ext.group.forward import packed_scores
 from swift_grpo_ext.group.interface import take_packs
-from swift_grpo_ext.group.micro_batch import images_in_order, pack_inputs
+from swift_grpo_ext.group.micro_batch import images_in_order, pack_inputs, seen_from_host
 from swift_grpo_ext.group.shared_prefix import build_pack, read_rows
 from swift_grpo_ext.group.vision import FeatureCache, Images, assign, image_numbers
 
@@ -190,7 +190,8 @@ def our_update(model: Any, batch: Batch, beta: float, backend: str, cache: Featu
     """Group, pack, tower once, ref pass, policy pass, backward. Returns the policy's log-probs."""
     inputs, mask = batch.inputs, batch.mask
     cache.clear()
-    images = assign(inputs["input_ids"] == IMAGE_TOKEN, inputs["pixel_values"], inputs["image_grid_thw"])
+    seen = seen_from_host({**inputs, "completion_mask": mask})
+    images = assign(seen["input_ids"] == IMAGE_TOKEN, inputs["pixel_values"], seen["image_grid_thw"])
     everything = range(len(images.keys))
     missing = cache.missing(images, everything)
 
@@ -198,11 +199,12 @@ def our_update(model: Any, batch: Batch, beta: float, backend: str, cache: Featu
         return tower(model, images.pixels_of(which), images.grid_of(which)["image_grid_thw"])
 
     cache.encode(images, missing, encode)
-    ids = inputs["input_ids"]
-    rows = read_rows(ids, inputs["attention_mask"], mask, image_numbers([images], ids))
+    ids = seen["input_ids"]
+    rows = read_rows(ids, seen["attention_mask"], seen["completion_mask"], image_numbers([images], ids))
     text_config = model.config.get_text_config()
-    pack = build_pack(rows, ids, mask, interface.pack_form(text_config, backend))
+    pack = build_pack(rows, ids, seen["completion_mask"], interface.pack_form(text_config, backend))
     shown = images_in_order(images, pack)
+    pack = pack.on(mask.device)
     features = torch.cat([cache.features[images.keys[image]] for image in shown])
     text = {name: inputs[name] for name in ("input_ids", "attention_mask", "position_ids")}
     packed = pack_inputs(text, pack, {})

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from swift_grpo_ext.group.interface import pack_mask
 from swift_grpo_ext.group.layout import PackForm
-from swift_grpo_ext.group.media import MEDIA_INPUTS, Family, ModelInputs
+from swift_grpo_ext.group.media import GRIDS, MEDIA_INPUTS, Family, ModelInputs
 from swift_grpo_ext.group.shared_prefix import (
     CannotPackError,
     Pack,
@@ -36,6 +36,9 @@ ROW_INPUTS = (
 )
 
 
+_SEEN = {*TOKEN_INPUTS, "attention_mask", "completion_mask", *GRIDS}
+
+
 class StoredInputs(UserDict[str, Any]):
     """A model's inputs whose pixels (`Images`) lie in the main memory; read whole, on the device."""
 
@@ -58,6 +61,7 @@ class MicroBatch:
     media: dict[str, Images] | None = None
     # Number of the image that each placeholder stands for, 0 at other tokens; None without images.
     images_at: Int[Tensor, "batch seq"] | None = None
+    seen: ModelInputs = field(default_factory=dict)  # small ``inputs`` in the main memory, where one decides
     shares: bool = False  # its rows have tokens in common, so that a pack of them has fewer
     pack: Pack | None = None  # its pack; None if nothing is shared or it cannot be packed
     # Images that the forward needs, in order: those of the pack, or of all rows.
@@ -128,16 +132,17 @@ def analyse(
     rows = as_rows(inputs, *completion_mask.shape) if is_flat(inputs) else inputs
     batch = MicroBatch(inputs, rows, completion_mask, form)
     try:
-        batch.media = _media_of(rows, family)
+        batch.seen = seen = seen_from_host({**rows, "completion_mask": completion_mask})
+        batch.media = _media_of(rows, seen, family)
         batch.order = {name: [*range(len(images.keys))] for name, images in (batch.media or {}).items()}
         if form:
             if batch.media:
-                ids = rows["input_ids"]
-                batch.images_at = image_numbers([*batch.media.values()], ids, rows.get("position_ids"))
-            own = _rows_of(batch, completion_mask)
+                media = [*batch.media.values()]
+                batch.images_at = image_numbers(media, seen["input_ids"], seen.get("position_ids"))
+            own = _rows_of(batch, seen["completion_mask"])
             batch.shares = build_tree(own).length < sum(row.tokens for row in own)
             if is_flat(inputs) or batch.shares:
-                batch = _packed(batch, own, completion_mask)
+                batch = _packed(batch, own, completion_mask, seen["completion_mask"])
     except CannotPackError as problem:
         batch.reason = str(problem)
     return batch
@@ -161,15 +166,16 @@ def narrowed(batch: MicroBatch, tokens: Bool[Tensor, "batch keep"]) -> MicroBatc
     """
     if batch.media is None:
         raise CannotPackError("images that cannot be told apart")
-    if bool(tokens.any()):
-        return _packed(batch, _rows_of(batch, tokens), tokens)
+    seen = tokens.cpu()
+    if bool(seen.any()):
+        return _packed(batch, _rows_of(batch, seen), tokens, seen)
     # Something has to run, or this rank would call the model less often than the others.
-    losses = batch.completion_mask
+    losses = batch.seen["completion_mask"]
     if not bool(losses.any()):
-        losses = batch.inputs["attention_mask"][:, -losses.shape[1] :]
+        losses = batch.seen["attention_mask"][:, -losses.shape[1] :]
     token = first_token(losses)
     rows = [Row(row.keys[:, -1:], 1, row.start + row.tokens - 1) for row in _rows_of(batch, token)]
-    return _packed(batch, rows, token, media={})
+    return _packed(batch, rows, token.to(tokens.device), token, media={})
 
 
 def first_token(completion_mask: Shaped[Tensor, "batch keep"]) -> Bool[Tensor, "batch keep"]:
@@ -194,22 +200,32 @@ def in_parts(batch: MicroBatch, parts: int) -> list[MicroBatch]:
         return [batch]
 
 
-def _media_of(inputs: ModelInputs, family: Family | None) -> dict[str, Images] | None:
+def seen_from_host(inputs: ModelInputs) -> dict[str, Shaped[Tensor, "..."]]:
+    """What is decided by, in the main memory: ids, masks, positions and grids, and no pixels.
+
+    One copy, for the host waits for a GPU at each.
+    """
+    small = {name: value for name, value in inputs.items() if name in _SEEN and isinstance(value, Tensor)}
+    whole = torch.cat([value.flatten().long() for value in small.values()]).cpu()
+    parts = whole.split([value.numel() for value in small.values()])
+    return {
+        name: part.view(value.shape).to(value.dtype)
+        for (name, value), part in zip(small.items(), parts, strict=True)
+    }
+
+
+def _media_of(inputs: ModelInputs, seen: ModelInputs, family: Family | None) -> dict[str, Images] | None:
     if family is None:
         return None if set(inputs) - {*TOKEN_INPUTS, *ROW_INPUTS} else {}
     check_names(inputs, [*TOKEN_INPUTS, *ROW_INPUTS, *MEDIA_INPUTS, *options_of(inputs)])
-    return assign_media(inputs, family.media)
+    return assign_media({**inputs, **seen}, family.media)
 
 
 def _rows_of(batch: MicroBatch, completion_mask: Shaped[Tensor, "batch keep"]) -> list[Row]:
     """Rows of a micro-batch that have a loss."""
-    inputs = batch.inputs
+    seen = batch.seen
     return read_rows(
-        inputs["input_ids"],
-        inputs["attention_mask"],
-        completion_mask,
-        batch.images_at,
-        inputs.get("position_ids"),
+        seen["input_ids"], seen["attention_mask"], completion_mask, batch.images_at, seen.get("position_ids")
     )
 
 
@@ -217,16 +233,21 @@ def _packed(
     batch: MicroBatch,
     rows: Sequence[Row],
     completion_mask: Shaped[Tensor, "batch keep"],
+    seen_mask: Shaped[Tensor, "batch keep"],
     media: Mapping[str, Images] | None = None,
 ) -> MicroBatch:
-    """The same with a pack of these rows, in which ``media`` (all, unless they are given) stand."""
+    """The same with a pack of these rows, in which ``media`` (all, unless they are given) stand.
+
+    ``seen_mask`` is the completion mask in the main memory.
+    """
     assert batch.form is not None
     # What the model reads decides which tokens see each other, not where its images are.
-    types = next(iter(token_types(batch.inputs).values()), None)
-    pack = build_pack(rows, batch.inputs["input_ids"], completion_mask, batch.form, types)
-    pack_inputs(batch.text_inputs(), pack, {})  # raises for an input that it does not know
+    types = next(iter(token_types(batch.seen).values()), None)
+    pack = build_pack(rows, batch.seen["input_ids"], seen_mask, batch.form, types)
     shown = (batch.media or {}) if media is None else media
     order = {name: images_in_order(images, pack) for name, images in shown.items()}
+    pack = pack.on(completion_mask.device)
+    pack_inputs(batch.text_inputs(), pack, {})  # raises for an input that it does not know
     return replace(batch, completion_mask=completion_mask, pack=pack, order=order)
 
 
@@ -236,7 +257,7 @@ def images_in_order(images: Images, pack: Pack) -> list[int]:
     Raises:
         CannotPackError: An image reaches over the end of a prompt or of a completion.
     """
-    places = images.places.flatten()[pack.source.cpu()]
+    places = images.places.flatten()[pack.source]
     order, tokens = places[places >= 0].unique_consecutive(return_counts=True)
     if [images.tokens[image] for image in order.tolist()] != tokens.tolist():
         raise CannotPackError("an image reaches from a prompt into a completion, or beyond it")

@@ -45,6 +45,11 @@ class Pack:
     seq: int  # its width
     keep: int  # and that of its completion region
 
+    def on(self, device: torch.device) -> "Pack":
+        """The same, to be used with tensors of a device."""
+        names = ("source", "predictor", "ids", "score", "target")
+        return replace(self, **{name: getattr(self, name).to(device, non_blocking=True) for name in names})
+
     def gather(self, rows: Shaped[Tensor, "*before batch seq"]) -> Shaped[Tensor, "*before 1 tokens"]:
         """Take the pack's tokens out of the ordinary batch.
 
@@ -66,9 +71,9 @@ class Pack:
 def token_keys(
     input_ids: Int[Tensor, "batch seq"], *others: Int[Tensor, "... batch seq"] | None
 ) -> Int[Tensor, "fields batch seq"]:
-    """What tells tokens of a batch apart, on the CPU: their ids and what is given of the others."""
+    """What tells tokens of a batch apart: their ids and what is given of the others."""
     given = [values for values in (input_ids, *others) if values is not None]
-    return torch.cat([values.cpu().long().reshape(-1, *input_ids.shape) for values in given])
+    return torch.cat([values.long().reshape(-1, *input_ids.shape) for values in given])
 
 
 def read_rows(
@@ -80,6 +85,7 @@ def read_rows(
 ) -> list[Row]:
     """Rows with a loss of a collated batch, padded on either side, without the last token that has one.
 
+    All is in the main memory, here and in `build_pack`: at each look at a GPU the host would wait for it.
     ``completion_mask`` is over the last ``keep`` columns, True where a token has a loss. Tokens are equal
     where their ids and positions (of another frame rate) are, and at placeholders the numbers of their
     ``images``, 0 elsewhere.
@@ -87,8 +93,8 @@ def read_rows(
     Raises:
         CannotPackError: A row has padding between its tokens, or a completion without a prompt before it.
     """
-    present = attention_mask.bool().cpu()
-    losses = completion_mask.bool().cpu()
+    present = attention_mask.bool()
+    losses = completion_mask.bool()
     seq = present.shape[1]
     start, last = _ends(present)
     if bool((last - start != present.sum(1)).any()):
@@ -117,7 +123,7 @@ def build_pack(
     token_types: Int[Tensor, "batch seq"] | None = None,
     worth: int = WORTH,
 ) -> Pack:
-    """Lay the tree of the rows out, on the device of ``input_ids``.
+    """Lay the tree of the rows out, in the main memory.
 
     ``token_types``, 1 of images and 2 of videos, are read where these see each other; ``worth`` is the least
     number of tokens that a shared run has to spare, but for whole prompts.
@@ -128,8 +134,8 @@ def build_pack(
     if not rows:
         raise CannotPackError("no row has a completion token with a loss")
     batch, seq = input_ids.shape
-    ids = input_ids.flatten().cpu()
-    losses = completion_mask.bool().cpu()
+    ids = input_ids.flatten()
+    losses = completion_mask.bool()
     keep = losses.shape[1]
     tree = build_tree(rows, worth)
     source = torch.zeros(tree.length, dtype=torch.long)
@@ -141,22 +147,14 @@ def build_pack(
         place[own] = places
     layout = PackLayout(tree.nodes, form)
     if form.image_blocks != "none" and token_types is not None:
-        of_images = torch.isin(token_types.flatten().cpu()[source], torch.tensor([1, 2]))
+        of_images = torch.isin(token_types.flatten()[source], torch.tensor([1, 2]))
         layout = replace(layout, blocks=image_blocks(of_images, tree.nodes))
 
     target = pad(losses, (seq - keep, 0)).flatten().nonzero()[:, 0]
     # One score for all loss tokens that have one predicting state and id.
     width = int(ids.max()) + 1
     pairs, score = (place[target - 1] * width + ids[target]).unique(return_inverse=True)
-    indices = {
-        "source": source,
-        "predictor": pairs // width,
-        "ids": pairs % width,
-        "score": score,
-        "target": target,
-    }
-    on_device = {name: index.to(input_ids.device, non_blocking=True) for name, index in indices.items()}
-    return Pack(layout=layout, **on_device, batch=batch, seq=seq, keep=keep)
+    return Pack(layout, source, pairs // width, pairs % width, score, target, batch, seq, keep)
 
 
 def image_blocks(of_images: Bool[Tensor, " tokens"], nodes: Sequence[Node]) -> Int[Tensor, " tokens"] | None:

@@ -153,22 +153,14 @@ def _proportional(weights: Sequence[int], tokens: int) -> list[int]:
 def fingerprints(pixels: Pixels, sizes: Sequence[int], grid: Grid | None) -> list[Key]:
     """A 128-bit fingerprint of the bits of each image, computed where the pixels are.
 
-    Two multilinear hashes modulo 2**64: in integers the order of summation does not matter. An image that is
-    the same as the one before it, as within a group, is only compared. The host waits for a GPU twice, for
-    any number of images.
+    Two multilinear hashes modulo 2**64: in integers the order of summation does not matter. The host waits
+    for a GPU once, for any number of images.
     """
     bits = pixels.reshape(len(pixels), -1).view(_INTEGER_OF_BYTES[pixels.element_size()])
     shapes = [[size] for size in sizes] if grid is None else grid.flatten(1).tolist()
-    parts = bits.split(list(sizes))
-    if not parts:
-        return []
-    alike = [(one == other).all() for one, other in pairwise(parts) if one.shape == other.shape]
-    repeats = iter(torch.stack(alike).tolist() if alike else [])
-    # Number of the hash of each image: a new one, unless its pixels are those of the image before it.
-    new = [True, *(one.shape != other.shape or not next(repeats) for one, other in pairwise(parts))]
-    hashes = torch.stack([_hash(part) for part, first in zip(parts, new, strict=True) if first]).tolist()
-    number = [count - 1 for count in accumulate(map(int, new))]
-    return [(*hashes[own], *shape) for own, shape in zip(number, shapes, strict=True)]
+    hashes = [_hash(part) for part in bits.split(list(sizes))]
+    found = torch.stack(hashes).tolist() if hashes else []
+    return [(*own, *shape) for own, shape in zip(found, shapes, strict=True)]
 
 
 def image_numbers(

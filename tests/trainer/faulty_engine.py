@@ -153,7 +153,9 @@ def telling(engine, temperature):
 
 
 def faulty(self, infer_requests, request_config=None, **kwargs):
-    fault = os.environ.get("ENGINE_FAULT", "")
+    if "ENGINE_FAULT" not in os.environ:  # a test of another file, in the same process
+        return infer(self, infer_requests, request_config, **kwargs)
+    fault = os.environ["ENGINE_FAULT"]
     silent = "silent" in fault
     fault, _, turn = fault.removesuffix(", silent").partition("@")
     if turn and infer_requests and turn_of(infer_requests[0]) != int(turn):
