@@ -5,6 +5,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 
 import torch
+from jaxtyping import Shaped
 from peft import PeftModel
 from peft.tuners.tuners_utils import BaseTunerLayer
 from peft.utils.other import AuxiliaryTrainingWrapper
@@ -19,6 +20,8 @@ from swift_grpo_ext.trainer.noise import noise_in, noise_of_run
 
 HALF, FULL = 1e-2, 1e-4
 """Largest kl of rounding alone, nats a token: of two forwards of the same weights in 16 and in 32 bits."""
+Values = dict[str, Shaped[Tensor, "..."]]
+"""Tensors by the names of their parameters."""
 START = Path("reference", "start.safetensors")
 """In a checkpoint, the copy; in a folder of its own, for engines load every such file beside the model's."""
 _OTHER_BASE = ("pissa", "olora", "corda", "loftq", "lora_ga")
@@ -64,7 +67,7 @@ class Reference:
 
     def __init__(self, host: Host) -> None:
         self._host = host
-        self._values: dict[str, Tensor] = {}  # of the start, by parameter; none before the first pass
+        self._values: Values = {}  # of the start, by parameter; none before the first pass
 
     @contextmanager
     def standing_in(self) -> Iterator[None]:
@@ -81,7 +84,7 @@ class Reference:
             _divide_again(model)
             exchanged(trained, now)
 
-    def _begun(self, values: dict[str, Tensor]) -> dict[str, Tensor]:
+    def _begun(self, values: Values) -> Values:
         """The values of the start, by those with which the trainer begins."""
         args = self._host.args
         if not args.resume_from_checkpoint or args.resume_only_model:
@@ -109,7 +112,7 @@ def _divide_again(model: nn.Module) -> None:
 
 
 @torch.no_grad()
-def exchanged(parameters: Mapping[str, nn.Parameter], values: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def exchanged(parameters: Mapping[str, nn.Parameter], values: Values) -> Values:
     """Give parameters the values that are named; those that all had before. On every rank."""
     divided = [parameter for parameter in parameters.values() if hasattr(parameter, "ds_id")]
     with _gathered(divided) if divided else nullcontext():
