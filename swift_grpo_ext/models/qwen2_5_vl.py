@@ -114,15 +114,10 @@ class Qwen2_5VLTemplate(VisionTemplate, HostTemplate):
             RefusedError: A medium has more or fewer tokens than features.
         """
         merged = self.processor.image_processor.merge_size**2
-        media = ("image", "video")
-        ids = inputs["input_ids"]
-        placeholders = [(ids == token_id).sum() for token_id in self.facts.placeholder_token_ids]
-        grids = [inputs.get(f"{medium}_grid_thw") for medium in media]
-        patches = [ids.new_zeros(()) if grid is None else grid.prod(-1).sum() for grid in grids]
-        # Read together: the host waits for a GPU at each look.
-        counts = torch.stack([*placeholders, *patches]).view(2, 2).T.tolist()
-        for medium, (tokens, cut) in zip(media, counts, strict=True):
-            features = cut // merged
+        for medium, token_id in zip(("image", "video"), self.facts.placeholder_token_ids, strict=True):
+            grid = inputs.get(f"{medium}_grid_thw")
+            features = 0 if grid is None else int(grid.prod(-1).sum()) // merged
+            tokens = int((inputs["input_ids"] == token_id).sum())
             if tokens != features:
                 raise RefusedError(
                     f"{tokens} {medium} tokens for {features} {medium} features in a batch",
