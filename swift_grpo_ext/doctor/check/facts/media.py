@@ -21,6 +21,7 @@ class SeenMedium:
     entry: Any  # with an absolute path, where it lies here
     fault: str = ""  # what is wrong with it
     fix: str = "fix or drop the row"
+    turned: bool = False  # it has an EXIF orientation
 
 
 Media = dict[str, list[SeenMedium]]  # by the names of `TAGS`
@@ -56,21 +57,22 @@ def _medium(run: Run, entry: Any, folder: Path, *, opens: bool) -> SeenMedium:
             return SeenMedium(entry, f"{name} lies beside the dataset, where ms-swift does not look", fix)
         elif len(name) <= 200:
             return SeenMedium(entry, f"{name} not found")
-    return SeenMedium(entry, *(_broken(entry) if opens else ()))
+    return _opened(entry) if opens else SeenMedium(entry)
 
 
-def _broken(image: Any) -> tuple[str, ...]:
-    """What is wrong with an image that does not open."""
-    from PIL import Image
+def _opened(image: Any) -> SeenMedium:
+    """An image that has been looked into."""
+    from PIL import ExifTags, Image
 
     from swift_grpo_ext.models.images import decoding, describe, read_source
 
     try:
         with decoding(describe(image)), Image.open(BytesIO(read_source(image, _no_download))) as opened:
+            turned = opened.getexif().get(ExifTags.Base.Orientation, 1) != 1
             opened.verify()
     except DatasetRowError as error:
-        return (f"{error.what}: {error.where}",)
-    return ()
+        return SeenMedium(image, f"{error.what}: {error.where}")
+    return SeenMedium(image, turned=turned)
 
 
 def _no_download(url: str) -> BytesIO:

@@ -52,6 +52,11 @@ class SeenRow:
         return turns[:-1] if turns and turns[-1].get("role") == "assistant" else turns
 
     @property
+    def has_media(self) -> bool:
+        """It has an image, a video or a sound; without, tags in its text are text."""
+        return any(self.media.values())
+
+    @property
     def mistags(self) -> list[str]:
         """What is wrong with tags: some of a kind of media, and not one for each."""
         text = " ".join(str(turn.get("content", "")) for turn in self.turns)
@@ -167,7 +172,9 @@ def _encoded(run: Run, read: list[Dataset]) -> Iterator[Dataset]:
 
 
 def _through(template: Any, sample: SeenRow) -> SeenRow:
-    is_broken = sample.mistags or any(medium.fault for medium in chain(*sample.media.values()))
+    is_broken = (sample.mistags and sample.has_media) or any(
+        medium.fault for medium in chain(*sample.media.values())
+    )
     with suppress(*_REFUSALS):  # a row that the template refuses is named in the run
         if template is not None and not is_broken:
             encoded = template.encode({**sample.columns, "messages": sample.prompt})

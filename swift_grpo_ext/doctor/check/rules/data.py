@@ -16,6 +16,7 @@ from swift_grpo_ext.doctor.check.unknown import decided
 from swift_grpo_ext.doctor.plan.arithmetic import rounded_up
 from swift_grpo_ext.errors import SwiftGrpoExtError
 from swift_grpo_ext.findings import ERROR, NOTE, WARNING, NotKnownError, Problem, Severity
+from swift_grpo_ext.models.text import why_no_completion
 from swift_grpo_ext.rewards import catalogue, forms
 
 rule = partial(table.rule, scope=grpo_anywhere)
@@ -103,6 +104,19 @@ def _broken_media(_run: Run, sample: SeenRow) -> Values:
     return next(faults, ())
 
 
+def _last_role(_run: Run, sample: SeenRow) -> Values:
+    why = why_no_completion(sample.prompt) if sample.prompt else ""
+    return (why,) if why else ()
+
+
+def _turned(run: Run, sample: SeenRow) -> Values:
+    turned = sum(image.turned for image in sample.media.get("images", ()))
+    is_on = run.environ.get("SWIFT_GRPO_EXT_TURN_IMAGES") not in (None, "0")
+    named = [catalogue.get_reward(name) for name in rewards.names(run) if name in catalogue.NAMES]
+    has_boxes = "objects" in sample.columns or any("frame" in one.parameters for one in named)
+    return (turned,) if turned and has_boxes and not is_on else ()
+
+
 def _too_many_images(run: Run, sample: SeenRow) -> Values:
     images = len(sample.media.get("images", ()))
     try:
@@ -128,12 +142,40 @@ def _over_model_len(run: Run, sample: SeenRow) -> Values:
 row_fault(
     "row-tags",
     ERROR,
-    lambda _run, sample: sample.mistags,
+    lambda _run, sample: sample.mistags if sample.has_media else [],
     "{}",
     "one tag for each, in order",
     replaced=True,
     symptoms="ValueError: num_images: ..., num_images_tags: ...",
     cause="Each tag in the text stands for one image, video or sound of the row.",
+)
+row_fault(
+    "row-tags-alone",
+    WARNING,
+    lambda _run, sample: [] if sample.has_media else sample.mistags,
+    "{}: the model reads them as text",
+    "the column images (videos, audios), if the row has any",
+    symptoms="<image> stands in the question as text, and the model sees no image",
+    cause="A row without the column of its images is one of text.",
+)
+row_fault(
+    "row-role",
+    ERROR,
+    _last_role,
+    "{}",
+    "end the messages with user or tool_response",
+    replaced=True,
+    symptoms="'str' object cannot be interpreted as an integer, in the first rollout",
+    cause="No answer follows a tool call, or another role than user and tool_response.",
+)
+row_fault(
+    "row-turned",
+    WARNING,
+    _turned,
+    "{} pictures have an EXIF orientation, which nobody applies",
+    "SWIFT_GRPO_EXT_TURN_IMAGES=1",
+    symptoms="boxes are off in photographs",
+    cause="Boxes that were drawn on the upright picture miss in the pixels as they are stored.",
 )
 row_fault(
     "row-image",

@@ -66,7 +66,7 @@ fault(
         and not run.arguments.resume_from_checkpoint
         and not run.arguments.ref_adapters
         and run.arguments.beta
-        and not run.full
+        and run.arguments.tuner_type == "lora"
         and run.arguments.adapters[0]
     ),
     "the reference lacks the adapter that training starts from",
@@ -95,6 +95,7 @@ fault(
     scope=grpo_anywhere,
 )
 refused("real-cuts-groups", "F16", "shape '[-1, ...]' is invalid for input of size ...")
+refused("second-adapter", "F48", "No modules were targeted for adaptation, with --ref_adapters")
 refused("streamed-groups", "F18", "reward does not move with --streaming true")
 
 
