@@ -1,8 +1,10 @@
 import json
+import time
 
 import pytest
 
 from swift_grpo_ext.rewards.tool_use import tool_call
+from swift_grpo_ext.rewards.values.tool_call import ToolCall, read_all
 
 GOLD = {"name": "weather", "arguments": {"city": "Rome", "days": 3}}
 ROW = {"solution": GOLD}
@@ -49,3 +51,10 @@ def test_calls_in_the_thinking_part_are_not_read():
 def test_a_gold_without_a_call_is_unscored():
     assert tool_call(HERMES, {"solution": "nothing"}) is None
     assert tool_call(HERMES, {}) is None
+
+
+def test_braces_that_nothing_closes_are_not_each_read_to_the_end():
+    started = time.process_time()
+    assert read_all('{"a": ' * 700) == []
+    assert time.process_time() - started < 0.01
+    assert read_all('{"cut": {"name": "f", "arguments": {"x": 1}}') == [ToolCall("f", {"x": 1})]

@@ -107,7 +107,8 @@ def _plain_tags(body: str, depth: int = 0) -> Iterator[tuple[str, Json]]:
 
 def _with_json(text: str) -> Iterator[ToolCall]:
     """Objects with a name and arguments in them, or with the name before them."""
-    start = text.find("{")
+    # Braces that nothing closes would each be read to the end.
+    start = text.find("{") if text.count("{") - text.count("}") <= MAX_CALLS else -1
     for _ in range(MAX_CALLS):
         if start < 0:
             return
