@@ -7,7 +7,6 @@ import torch
 
 from swift_grpo_ext.trainer import engine_check
 from swift_grpo_ext.trainer.engine_check import EngineCheck
-from swift_grpo_ext.trainer.engine_verdict import Agreement
 from swift_grpo_ext.watch.guard import Guard
 from swift_grpo_ext.watch.records import NUMERICS, WEIGHTS
 from tests.trainer.runs import told
@@ -26,7 +25,7 @@ def said():
 @pytest.fixture
 def check(monkeypatch):
     """Of a run whose ranks are one that has log-probs and one that has none."""
-    monkeypatch.setattr(engine_check, "gather_object", lambda mine: [*mine, Agreement()])
+    monkeypatch.setattr(engine_check, "gather_object", lambda mine: [*mine, {}])
     args = {"use_vllm": True, "vllm_mode": "colocate", "bf16": False, "fp16": False}
     args |= {"temperature": 1.0, "top_p": 1.0, "top_k": -1, "repetition_penalty": 1.0}
     host = SimpleNamespace(
