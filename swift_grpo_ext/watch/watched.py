@@ -48,9 +48,8 @@ def run_facts(trainer: Watched, max_steps: int) -> RunFacts:
 
 
 def updates_of_rollout(args: Any) -> float:
-    """Optimizer steps that one rollout serves; Megatron counts ``steps_per_generation`` in such steps."""
-    micro_batches = getattr(args, "gradient_accumulation_steps", 1)
-    return float(args.steps_per_generation * args.num_iterations / micro_batches)
+    """Optimizer steps that one rollout serves."""
+    return float(args.steps_per_generation * args.num_iterations / args.gradient_accumulation_steps)
 
 
 @dataclass
