@@ -110,6 +110,7 @@ def published_ids(tmp_path_factory):
     return testing.tiny_qwen2_5_vl(tmp_path_factory.mktemp("stock") / "tiny", stock_vocabulary=True)
 
 
+@pytest.mark.slow
 def test_an_adapter_is_merged_and_answers_without_the_package(stranger, published_ids, digits, tmp_path):
     checkpoint = trained(published_ids, digits, tmp_path, tuner_type="lora", target_modules="all-linear")
     assert names_of_plugins(checkpoint) == []

@@ -110,6 +110,7 @@ def test_rows_of_one_task_stay_together_where_their_openings_are_those_of_others
     assert build_tree(rows).length == (1 + 2 + 2) + (3 + 1 + 1)
 
 
+@pytest.mark.slow
 def test_two_hundred_turns_are_no_deeper_than_python_can_call():
     rng = random.Random(0)
     rows, history = [], trees.tokens(rng, 5)

@@ -60,7 +60,7 @@ def test_equals_stock_too(name, bench, tmp_path):
 
 COVERING = axes.covering()
 # Those of the gate.
-FIRST = axes.representative(COVERING, 40)
+FIRST = axes.representative(COVERING, 20)
 
 
 @pytest.mark.parametrize(

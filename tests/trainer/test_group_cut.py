@@ -35,7 +35,12 @@ def weights(output):
     return load_file(path)
 
 
-@pytest.mark.parametrize("run", sorted(RUNS))
+FIRST = ("dapo", "two iterations", "two updates per generation")  # the others run in `make test-slow`
+
+
+@pytest.mark.parametrize(
+    "run", [pytest.param(run, marks=() if run in FIRST else pytest.mark.slow) for run in sorted(RUNS)]
+)
 def test_the_automatic_cut_changes_no_figure_and_no_weight(tiny_qwen, digits, tmp_path, run):
     overrides = {**TYPED, **SGD, "save_strategy": "steps", "save_total_limit": 1, **RUNS[run]}
     overrides["save_steps"] = overrides["max_steps"]

@@ -45,7 +45,13 @@ def forwarded(monkeypatch):
     return found
 
 
-@pytest.mark.parametrize("run", sorted(RUNS))
+# In the gate; all others run in `make test-slow`.
+FIRST = ("one row", "two iterations", "overlong", "lora", "cispo")
+
+
+@pytest.mark.parametrize(
+    "run", [pytest.param(run, marks=() if run in FIRST else pytest.mark.slow) for run in sorted(RUNS)]
+)
 def test_equals_stock(tiny_qwen, run, digits, tmp_path, forwarded):
     stock = figures(tiny_qwen, digits.train, tmp_path / "stock", STOCK, **{**RUN, **RUNS[run]})
     full = {"DISABLE": "trainer.skip_zero_advantage,callbacks.report"}

@@ -24,7 +24,9 @@ def _flash_attention_is_not_asked_for(monkeypatch):
     ("overrides", "switches"),
     [
         ({"per_device_train_batch_size": 8, "stop_words": ["e", "a", "<", " "]}, {}),
-        ({"per_device_train_batch_size": 1, "gradient_accumulation_steps": 8}, {}),
+        pytest.param(
+            {"per_device_train_batch_size": 1, "gradient_accumulation_steps": 8}, {}, marks=pytest.mark.slow
+        ),
         ({"per_device_train_batch_size": 1, "gradient_accumulation_steps": 4}, {"GROUP_BATCH": "0"}),
     ],
     ids=["groups", "cut by groups", "groups of one"],

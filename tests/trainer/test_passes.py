@@ -28,13 +28,19 @@ RUNS = {
 }
 
 
-@pytest.fixture(params=["qwen2_5_vl", "ovis2"])
-def model(request, tiny_qwen, tiny_ovis):
-    return {"qwen2_5_vl": tiny_qwen, "ovis2": tiny_ovis}[request.param]
+# In the gate; all others run in `make test-slow`.
+OF_OVIS = ("full", "lora", "ragged, left", "kl in reward")
+OF_QWEN = tuple(name for name in RUNS if "no reference" not in name and name not in ("entropy", "dapo"))
+WAYS = [
+    pytest.param(family, run, marks=() if run in of_gate else pytest.mark.slow)
+    for family, of_gate in (("qwen2_5_vl", OF_QWEN), ("ovis2", OF_OVIS))
+    for run in sorted(RUNS)
+]
 
 
-@pytest.mark.parametrize("run", sorted(RUNS))
-def test_equals_the_stock_passes(model, run, digits, tmp_path, caplog):
+@pytest.mark.parametrize(("family", "run"), WAYS)
+def test_equals_the_stock_passes(family, run, tiny_qwen, tiny_ovis, digits, tmp_path, caplog):
+    model = {"qwen2_5_vl": tiny_qwen, "ovis2": tiny_ovis}[family]
     stock = figures(model, digits.train, tmp_path / "stock", STOCK, **RUNS[run])
     ours = figures(model, digits.train, tmp_path / "ours", **RUNS[run])
     assert stock.keys() == ours.keys()

@@ -131,7 +131,12 @@ def of_tuner(shared_folder, digits, tmp_path, monkeypatch):
     return run
 
 
-@pytest.mark.parametrize("tuner", TUNERS)
+FIRST = ("lora_llm", "adapter", "LoRA and biases")  # the others run in `make test-slow`
+
+
+@pytest.mark.parametrize(
+    "tuner", [pytest.param(tuner, marks=() if tuner in FIRST else pytest.mark.slow) for tuner in TUNERS]
+)
 def test_the_reference_is_the_start_with_every_tuner(tuner, of_tuner, second_model, tmp_path):
     kl = of_tuner(tuner, "run")["kl"]
     assert len(second_model) >= 3

@@ -55,7 +55,7 @@ def seen(monkeypatch, packs):
     [
         ("qwen2_5_vl", "dapo", 1),
         pytest.param("qwen2_5_vl", "grpo", 1, marks=pytest.mark.slow),
-        ("llama", "fipo", 1),
+        pytest.param("llama", "fipo", 1, marks=pytest.mark.slow),
         ("qwen3_5", "cispo", 2),
     ],
 )
