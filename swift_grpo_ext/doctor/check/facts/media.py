@@ -67,9 +67,10 @@ def _opened(image: Any) -> SeenMedium:
     from swift_grpo_ext.models.images import decoding, describe, read_source
 
     try:
-        with decoding(describe(image)), Image.open(BytesIO(read_source(image, _no_download))) as opened:
-            turned = opened.getexif().get(ExifTags.Base.Orientation, 1) != 1
-            opened.verify()
+        with decoding(describe(image)):
+            content = BytesIO(read_source(image, _no_download))
+            Image.open(content).verify()
+            turned = Image.open(content).getexif().get(ExifTags.Base.Orientation, 1) != 1
     except DatasetRowError as error:
         return SeenMedium(image, f"{error.what}: {error.where}")
     return SeenMedium(image, turned=turned)
