@@ -54,7 +54,10 @@ def test_a_gold_without_a_call_is_unscored():
 
 
 def test_braces_that_nothing_closes_are_not_each_read_to_the_end():
-    started = time.process_time()
-    assert read_all('{"a": ' * 700) == []
-    assert time.process_time() - started < 0.01
+    seconds = []
+    for _ in range(5):
+        started = time.process_time()
+        assert read_all('{"a": ' * 700) == []
+        seconds.append(time.process_time() - started)
+    assert min(seconds) < 0.01
     assert read_all('{"cut": {"name": "f", "arguments": {"x": 1}}') == [ToolCall("f", {"x": 1})]
