@@ -34,8 +34,6 @@ ROW_INPUTS = (
     "second_per_grid_ts",
     *PACKING_INPUTS,
 )
-
-
 _SEEN = {*TOKEN_INPUTS, "attention_mask", "completion_mask", *GRIDS}
 
 
@@ -61,7 +59,8 @@ class MicroBatch:
     media: dict[str, Images] | None = None
     # Number of the image that each placeholder stands for, 0 at other tokens; None without images.
     images_at: Int[Tensor, "batch seq"] | None = None
-    seen: ModelInputs = field(default_factory=dict)  # small ``inputs`` in the main memory, where one decides
+    # Small ``inputs``, and the completion mask, in the main memory: what is decided by.
+    seen: ModelInputs = field(default_factory=dict)
     shares: bool = False  # its rows have tokens in common, so that a pack of them has fewer
     pack: Pack | None = None  # its pack; None if nothing is shared or it cannot be packed
     # Images that the forward needs, in order: those of the pack, or of all rows.
@@ -137,12 +136,13 @@ def analyse(
         batch.order = {name: [*range(len(images.keys))] for name, images in (batch.media or {}).items()}
         if form:
             if batch.media:
-                media = [*batch.media.values()]
-                batch.images_at = image_numbers(media, seen["input_ids"], seen.get("position_ids"))
-            own = _rows_of(batch, seen["completion_mask"])
+                batch.images_at = image_numbers(
+                    [*batch.media.values()], seen["input_ids"], seen.get("position_ids")
+                )
+            own = _rows_of(batch)
             batch.shares = build_tree(own).length < sum(row.tokens for row in own)
             if is_flat(inputs) or batch.shares:
-                batch = _packed(batch, own, completion_mask, seen["completion_mask"])
+                batch = _packed(batch, own)
     except CannotPackError as problem:
         batch.reason = str(problem)
     return batch
@@ -167,15 +167,18 @@ def narrowed(batch: MicroBatch, tokens: Bool[Tensor, "batch keep"]) -> MicroBatc
     if batch.media is None:
         raise CannotPackError("images that cannot be told apart")
     seen = tokens.cpu()
-    if bool(seen.any()):
-        return _packed(batch, _rows_of(batch, seen), tokens, seen)
-    # Something has to run, or this rank would call the model less often than the others.
-    losses = batch.seen["completion_mask"]
-    if not bool(losses.any()):
-        losses = batch.seen["attention_mask"][:, -losses.shape[1] :]
-    token = first_token(losses)
-    rows = [Row(row.keys[:, -1:], 1, row.start + row.tokens - 1) for row in _rows_of(batch, token)]
-    return _packed(batch, rows, token.to(tokens.device), token, media={})
+    is_empty = not seen.any()
+    if is_empty:  # something has to run, or this rank would call the model less often than the others
+        losses = batch.seen["completion_mask"]
+        if not losses.any():
+            losses = batch.seen["attention_mask"][:, -losses.shape[1] :]
+        seen = first_token(losses)
+        tokens = seen.to(tokens.device)
+    chosen = replace(batch, completion_mask=tokens, seen={**batch.seen, "completion_mask": seen})
+    rows = _rows_of(chosen)
+    if is_empty:
+        rows = [Row(row.keys[:, -1:], 1, row.start + row.tokens - 1) for row in rows]
+    return _packed(chosen, rows, {} if is_empty else None)
 
 
 def first_token(completion_mask: Shaped[Tensor, "batch keep"]) -> Bool[Tensor, "batch keep"]:
@@ -191,8 +194,8 @@ def in_parts(batch: MicroBatch, parts: int) -> list[MicroBatch]:
     """
     mask = batch.completion_mask
     try:
-        rows = _rows_of(batch, mask)
-        which = mask.bool().any(1).nonzero()[:, 0]
+        rows = _rows_of(batch)
+        which = batch.seen["completion_mask"].any(1).nonzero()[:, 0].to(mask.device)
         # As many parts on every rank, for each is a call of the model.
         chosen = [which[part.start : part.stop] for part in even_parts(rows, parts)]
         return [narrowed(batch, torch.zeros_like(mask).index_copy(0, part, mask[part])) for part in chosen]
@@ -207,11 +210,8 @@ def seen_from_host(inputs: ModelInputs) -> dict[str, Shaped[Tensor, "..."]]:
     """
     small = {name: value for name, value in inputs.items() if name in _SEEN and isinstance(value, Tensor)}
     whole = torch.cat([value.flatten().long() for value in small.values()]).cpu()
-    parts = whole.split([value.numel() for value in small.values()])
-    return {
-        name: part.view(value.shape).to(value.dtype)
-        for (name, value), part in zip(small.items(), parts, strict=True)
-    }
+    parts = iter(whole.split([value.numel() for value in small.values()]))
+    return {name: next(parts).view(value.shape).to(value.dtype) for name, value in small.items()}
 
 
 def _media_of(inputs: ModelInputs, seen: ModelInputs, family: Family | None) -> dict[str, Images] | None:
@@ -221,34 +221,29 @@ def _media_of(inputs: ModelInputs, seen: ModelInputs, family: Family | None) -> 
     return assign_media({**inputs, **seen}, family.media)
 
 
-def _rows_of(batch: MicroBatch, completion_mask: Shaped[Tensor, "batch keep"]) -> list[Row]:
+def _rows_of(batch: MicroBatch) -> list[Row]:
     """Rows of a micro-batch that have a loss."""
     seen = batch.seen
-    return read_rows(
-        seen["input_ids"], seen["attention_mask"], completion_mask, batch.images_at, seen.get("position_ids")
-    )
+    ids, present, losses = seen["input_ids"], seen["attention_mask"], seen["completion_mask"]
+    return read_rows(ids, present, losses, batch.images_at, seen.get("position_ids"))
 
 
 def _packed(
     batch: MicroBatch,
     rows: Sequence[Row],
-    completion_mask: Shaped[Tensor, "batch keep"],
-    seen_mask: Shaped[Tensor, "batch keep"],
     media: Mapping[str, Images] | None = None,
 ) -> MicroBatch:
-    """The same with a pack of these rows, in which ``media`` (all, unless they are given) stand.
-
-    ``seen_mask`` is the completion mask in the main memory.
-    """
+    """The same with a pack of these rows, in which ``media`` (all, unless they are given) stand."""
     assert batch.form is not None
+    seen = batch.seen
     # What the model reads decides which tokens see each other, not where its images are.
-    types = next(iter(token_types(batch.seen).values()), None)
-    pack = build_pack(rows, batch.seen["input_ids"], seen_mask, batch.form, types)
+    types = next(iter(token_types(seen).values()), None)
+    pack = build_pack(rows, seen["input_ids"], seen["completion_mask"], batch.form, types)
     shown = (batch.media or {}) if media is None else media
     order = {name: images_in_order(images, pack) for name, images in shown.items()}
-    pack = pack.on(completion_mask.device)
+    pack = pack.on(batch.completion_mask.device)
     pack_inputs(batch.text_inputs(), pack, {})  # raises for an input that it does not know
-    return replace(batch, completion_mask=completion_mask, pack=pack, order=order)
+    return replace(batch, pack=pack, order=order)
 
 
 def images_in_order(images: Images, pack: Pack) -> list[int]:
