@@ -43,9 +43,6 @@ EVERY = 50  # steps between two checks after them
 _CLEARLY = 0.1  # of the largest gap of a turn: tokens beyond it are apart
 _LARGEST = 20.0  # nats: exp of more says no more
 
-_CLEAR = (
-    32  # tokens from which on a turn is judged by itself: one that is wrong drowns in many that are right
-)
 
 Encoded = dict[str, Any]
 
@@ -140,13 +137,16 @@ class EngineCheck:
         mask = grpo_batch.completion_mask.bool()
         mask = (mask if forwarded is None else mask & forwarded).cpu()
         policy = logps.detach().float().cpu()
-        engine = policy if engine is None else engine.float().cpu()
+        told_at_once = policy if engine is None else engine.float().cpu()
         for row, kept in enumerate(mask):
             name = row_name(samples[row]) if samples else f"completion {row} of a micro-batch"
-            runs = kept.nonzero()[:, 0].tensor_split((kept.nonzero()[:, 0].diff() > 1).nonzero()[:, 0] + 1)
+            places = kept.nonzero()[:, 0]
+            runs = places.tensor_split((places.diff() > 1).nonzero()[:, 0] + 1)
             # A template closes turns by tokens that nobody sampled, for which ms-swift drops all log-probs.
-            turns = samples[row].rollout_logprobs or [] if has_turns else [engine[row, run] for run in runs]
-            for turn, (run, told) in enumerate(zip(runs, turns, strict=False), 1):
+            turns = samples[row].rollout_logprobs if has_turns else [told_at_once[row, run] for run in runs]
+            if not turns or len(turns) != len(runs):  # of which turn they are is not known
+                continue
+            for turn, (run, told) in enumerate(zip(runs, turns, strict=True), 1):
                 theirs = torch.as_tensor(told)[: len(run)]
                 difference = theirs - policy[row, run[: len(theirs)]]
                 self._here[turn] += self._agreement(difference, f"turn {turn} of {name}")

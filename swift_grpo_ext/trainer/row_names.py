@@ -2,12 +2,14 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
-from typing import Protocol
+from typing import Any, Protocol
+
+from swift_grpo_ext.rewards.contract import last_question
 
 _SHOWN = 60
 _ROWS_SEARCHED = 20_000
 
-Turns = Sequence[Mapping[str, object]]
+Turns = Sequence[Mapping[str, Any]]
 """Messages of a row or a sample."""
 
 
@@ -31,8 +33,8 @@ def row_name(sample: Completed, dataset: Iterable[object] | None = None) -> str:
     """Number of a row in the dataset if it is found, its own id, and its image, video or question."""
     number = row_number(dataset, sample.messages, sample.images, most=_ROWS_SEARCHED)
     shown = next(filter(None, map(_path, [*(sample.images or ()), *(sample.videos or ())])), "")
-    if not shown and sample.messages:  # pictures without a path
-        shown = f"asks {_short(sample.messages[0]['content'])}"
+    if not shown and (question := last_question(sample.messages)):  # pictures without a path
+        shown = f"asks {_short(question)}"
     name = "row" if number is None else f"row {number}"
     name += f" id {sample.extra['id']}" if "id" in sample.extra else ""
     return f"{name} ({shown})" if shown else name

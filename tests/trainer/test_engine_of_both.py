@@ -115,3 +115,24 @@ def test_where_a_completion_is_first_apart(check):
 def test_never(check):
     check._is_on = False
     assert step(check, POLICY - 0.5, 0) is None
+
+
+def of_turns(check, turns):
+    """An update of one completion of two runs of tokens, whose engine gave these log-probs by turn."""
+    mask = torch.tensor([[1, 1, 0, 1]])
+    sample = SimpleNamespace(rollout_logprobs=turns, messages=[], images=[], videos=[], extra={})
+    check._host.state.global_step += 1
+    check.begin()
+    batch = SimpleNamespace(rollout_per_token_logps=None, completion_mask=mask)
+    check.add(batch, POLICY[:1], None, [sample])
+    return check.compare()
+
+
+def test_turns_are_compared_one_by_one_and_what_a_template_closes_them_with_is_not(check):
+    assert of_turns(check, [[-1.0], [0.0]]).ratio == 1.0
+    assert of_turns(check, [[-1.0, -2.0], [0.0, -9.0]]).ratio == 1.0, "an end that does not train"
+
+
+def test_turns_that_cannot_be_told_apart_are_not_judged(check):
+    assert of_turns(check, [[-5.0, -5.0, -5.0]]) is None
+    assert of_turns(check, [[-5.0], [-5.0], [-5.0]]) is None
