@@ -8,14 +8,13 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from typing import TYPE_CHECKING, Any
 
 from swift_grpo_ext.errors import DatasetRowError
-from swift_grpo_ext.models.images import source_key
+from swift_grpo_ext.models.images import one_line, source_key
 from swift_grpo_ext.models.text import label
-
-# What the host's templates raise for a row of another form, such as a box of an image that is not there.
 
 if TYPE_CHECKING:
     from datasets import Dataset
 
+# What the host's templates raise for a row of another form, such as a box of an image that is not there.
 HOST_REFUSES = (ValueError, TypeError, LookupError, AttributeError, AssertionError, ZeroDivisionError)
 _LONGEST = 160  # characters of an error of the host's
 _SHOWN = 5
@@ -27,8 +26,7 @@ def problem_of(error: Exception, row: Mapping[str, Any]) -> str:
     """What is wrong with a row, and where, in one line."""
     if isinstance(error, DatasetRowError):
         return f"{error.what} [{error.where}]" if error.where else error.what
-    said = " ".join(f"{type(error).__name__}: {error}".split())[:_LONGEST]
-    return f"it cannot be encoded: {said} [{label(row['messages'])}]"
+    return f"it cannot be encoded: {one_line(error, _LONGEST)} [{label(row['messages'])}]"
 
 
 def in_words(problems: Sequence[str]) -> str:
@@ -45,11 +43,24 @@ def instead_of(
     held = set(gather_object([key_of_row(row) for row in rows if isinstance(row, Mapping)]))
     chosen: list[Any] = [None]
     if main:
-        spares = {key_of_row(row): row for row in other_rows(dataset, rows, bad)}
-        fresh_first = sorted(spares.items(), key=lambda spare: spare[0] in held)
-        good = (row for key, row in fresh_first if key not in bad and usable(row))
-        chosen = [dict(zip(bad, good, strict=False))]
+        spares = _fresh_first(other_rows(dataset, rows, bad), held, bad)
+        chosen = [dict(zip(bad, filter(usable, spares), strict=False))]
     return dict(broadcast_object_list(chosen)[0])
+
+
+def _fresh_first(rows: Iterable[Any], held: Collection[str], bad: Collection[str]) -> Iterator[Any]:
+    """Rows that are not bad, each once, held ones at the end; none is read before its turn."""
+    seen = set(bad)
+    later = []
+    for row in rows:
+        if (key := key_of_row(row)) in seen:
+            continue
+        seen.add(key)
+        if key in held:
+            later.append(row)
+        else:
+            yield row
+    yield from later
 
 
 def other_rows(dataset: Any, batch: Sequence[object], bad: Collection[str]) -> Iterator[Any]:

@@ -50,7 +50,7 @@ def read_source(source: ImageSource, fetch: Callable[[str], BytesIO]) -> bytes:
         fix = "name an image file in it"
         raise DatasetRowError("image path is a folder", where=where, fix=fix) from None
     except (OSError, binascii.Error) as error:
-        raise DatasetRowError(f"image cannot be loaded: {_one_line(error)}", where=where) from None
+        raise DatasetRowError(f"image cannot be loaded: {one_line(error)}", where=where) from None
     if not data:
         raise DatasetRowError("image file is empty (0 bytes)", where=where)
     return data
@@ -75,7 +75,7 @@ def decoding(where: str) -> Iterator[None]:
     try:
         yield
     except UNREADABLE as error:
-        raise DatasetRowError(f"image cannot be decoded: {_one_line(error)}", where=where) from None
+        raise DatasetRowError(f"image cannot be decoded: {one_line(error)}", where=where) from None
 
 
 def to_rgb(image: Image.Image, where: str = "") -> Image.Image:
@@ -209,7 +209,8 @@ def _read_text(text: str, fetch: Callable[[str], BytesIO]) -> bytes:
         raise FileNotFoundError(text[:_SHOWN]) from None
 
 
-def _one_line(error: BaseException) -> str:
+def one_line(error: BaseException, most: int = _SHOWN) -> str:
+    """What an exception says, in a line of at most so many characters."""
     if isinstance(error, UnidentifiedImageError):  # its own text is the address of a buffer
         return "not an image, or of a kind that Pillow does not read"
-    return " ".join(f"{type(error).__name__}: {error}".split())[:_SHOWN]
+    return " ".join(f"{type(error).__name__}: {error}".split())[:most]

@@ -11,7 +11,7 @@ import torch
 from PIL import Image
 
 from swift_grpo_ext.errors import DatasetRowError
-from swift_grpo_ext.models.images import find_file
+from swift_grpo_ext.models.images import find_file, one_line
 
 _TAG = re.compile("<(image|video)>")
 _SHOWN = 120
@@ -74,8 +74,7 @@ def reading(video: Any, refused: tuple[type[Exception], ...] = UNREADABLE) -> It
     try:
         yield
     except refused as error:
-        problem = " ".join(f"{type(error).__name__}: {error}".split())[:_SHOWN]
-        raise DatasetRowError(f"video cannot be read: {problem}", where=where) from None
+        raise DatasetRowError(f"video cannot be read: {one_line(error)}", where=where) from None
 
 
 def read_frames(video: Any, choose: Callable[[int, float], Sequence[int]]) -> list[object]:

@@ -114,3 +114,16 @@ def test_a_run_ends_with_its_own_error_where_the_broken_rows_cannot_be_named(fol
     (line,) = messages
     assert "names of rows that cannot be encoded turned off" in line
     assert "LookupError: the dataset is gone" in line
+
+
+def test_no_more_rows_are_read_than_take_the_place_of_broken_ones(folder):
+    read = []
+
+    class Table(list):
+        def __getitem__(self, place):
+            read.append(place)
+            return super().__getitem__(place)
+
+    table = Table(row(folder, "good.png", question=str(number)) for number in range(200))
+    found = instead_of({"1"}, [], table, lambda row: True, main=True)
+    assert len(found) == len(read) == 1
