@@ -69,6 +69,7 @@ class Rows:
         self._host = host
         self._numbered_prompts = 0
         self._say = Once(logger.warning)
+        self._told_of_turned = False  # pictures with an EXIF orientation were met
         self.bad = 0  # broken rows that were met so far
 
     @property
@@ -126,10 +127,14 @@ class Rows:
     def _turn(self, samples: Sequence[VisionSample]) -> None:
         """Turn pictures as their EXIF orientation says, or say how many of rows with boxes have one."""
         turns = current_settings().turn_images
-        looks = turns or any(
-            "frame" in one.reward.parameters
-            for one in self._host.reward_funcs
-            if isinstance(one, OfCatalogue)
+        # Every picture is read for that, and a turned one is written anew: until it has been said.
+        looks = turns or (
+            not self._told_of_turned
+            and any(
+                "frame" in one.reward.parameters
+                for one in self._host.reward_funcs
+                if isinstance(one, OfCatalogue)
+            )
         )
         seen: dict[str, Any] = {}
         for sample in samples:
@@ -144,6 +149,7 @@ class Rows:
             )
             words = f"{turned} of {len(seen)} pictures of a batch have an EXIF orientation and are {seen_as}"
             self._say(f"swift-grpo-ext: {words}", about="EXIF")
+            self._told_of_turned = True
 
     @contextmanager
     def named_in_errors(self, samples: Sequence[VisionSample]) -> Iterator[None]:
