@@ -14,15 +14,30 @@ Sizes = dict[str, Any]
 Build = Callable[[Shape, Case], tuple[Sizes, Sizes, Sizes]]
 
 
-def build_checkpoint(family: str, shape: Shape, case: Case, folder: Path) -> Path:
-    """A random checkpoint of the family and shape."""
+def build_checkpoint(
+    family: str, shape: Shape, case: Case, folder: Path, device: str = "cpu", dtype: str = "float32"
+) -> Path:
+    """A random checkpoint of the family and shape, its weights drawn on the device; published shapes have the
+    published vocabulary.
+    """
+    import torch
+
     from swift_grpo_ext import testing
 
     height, width = (PATCH[family] * side for side in case.grid)
     text, vision, top = FURTHER[family](shape, case)
-    return testing.tiny_checkpoint(
-        family, folder, max_pixels=height * width, vision=vision, top=top, **text_sizes(shape), **text
-    )
+    further = {"dtype": dtype, "stock_vocabulary": shape.vocab_size > 100_000}
+    with torch.device(device):
+        return testing.tiny_checkpoint(
+            family,
+            folder,
+            max_pixels=height * width,
+            vision=vision,
+            top=top,
+            **further,
+            **text_sizes(shape),
+            **text,
+        )
 
 
 def text_sizes(shape: Shape) -> Sizes:

@@ -154,7 +154,7 @@ def run_update(trainer: Any, keep_gradients: bool = False) -> Update:
         done.seconds += seconds
         if keep_gradients:
             named = trainer.accelerator.unwrap_model(trainer.model).named_parameters()
-            done.gradients = {name: p.grad.clone() for name, p in named if p.grad is not None}
+            done.gradients = {name: p.grad.to("cpu", copy=True) for name, p in named if p.grad is not None}
         return result
 
     def remember(*args: Any, **kwargs: Any) -> Any:

@@ -142,7 +142,9 @@ def embed(model: Any, ids: Tensor, features: Tensor) -> Tensor:
 
 def tower(model: Any, pixels: Tensor, grid: Tensor | None) -> Tensor:
     """Features of some images: ``(tokens, hidden)``."""
-    features = model.model.visual(pixels.to(model.dtype), grid_thw=grid)
+    features = model.model.visual(
+        pixels.to(model.dtype), grid_thw=None if grid is None else grid.to(pixels.device)
+    )
     return getattr(features, "pooler_output", features)
 
 

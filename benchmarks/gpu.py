@@ -22,50 +22,70 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
-LIMIT = 540  # seconds in all
+LIMIT = 520  # seconds in all
 AIM = 0.85  # of the bound by operations
-CORE = ("3b:1000:128", "3b-hybrid:1000:128", "3b:1000:300", "7b:2500:300")
 BACKENDS = "sdpa,varlen,flex,dense"
+CORE = {  # SIZE:IMAGE_TOKENS:COMPLETION, ways of attention, repeats
+    "3b:1000:128": (BACKENDS, 3),
+    "3b-hybrid:1000:128": (BACKENDS, 3),
+    "3b:1000:300": (BACKENDS, 3),
+    "7b:2500:300": ("sdpa,varlen", 2),
+}
 UPDATE = "--size 3b --group 8 --image-tokens 1000 --completion 128 --beta 0.04 --device cuda --repeats 3"
+WAITS = "--size tiny --group 8 --image-tokens 64 --completion 16 --beta 0.04 --device cuda"  # as tests/device
 
 
 @dataclass(frozen=True)
 class Part:
-    """One process: its name, the words behind Python, and the file that it writes."""
+    """One process: its name, its script and words, and the file that it writes."""
 
     name: str
+    script: str
     words: tuple[str, ...]
     json: Path
+
+    @classmethod
+    def of(cls, folder: Path, name: str, script: str, words: str) -> Part:
+        """One that writes to a file of the folder with the part's name."""
+        path = folder / f"{name.replace(' ', '-').replace(':', '-')}.json"
+        return cls(name, script, (*words.split(), "--json", str(path)), path)
 
 
 def parts(folder: Path, dry: bool) -> list[Part]:
     """What is to be run, the most wanted first."""
-    shape = ("--group", "2", "--repeats", "1") if dry else ("--group", "8", "--repeats", "3")
-    kind = ("--device", "cpu", "--dtype", "bfloat16") if dry else ("--device", "cuda")
-    cases = ("tiny:16:8", "tiny-hybrid:16:8") if dry else CORE
-    backends = "sdpa,dense" if dry else BACKENDS
-    wanted = [",".join(cases)] if dry else cases  # on a GPU one that fails takes no other along
-    found = []
-    for number, case in enumerate(wanted):
-        out = folder / f"core-{number}.json"
-        chosen = ("--cases", case, "--backends", backends, "--json", str(out))
-        found.append(Part(f"core {case}", (str(HERE / "core.py"), *kind, *shape, *chosen), out))
-    if not dry and find_spec("swift"):
-        out = folder / "update.json"
-        words = (str(HERE / "update_phase.py"), *UPDATE.split(), "--json", str(out))
-        found.insert(1, Part("update phase 3b", words, out))
-    return found
+    if dry:
+        words = "--device cpu --dtype bfloat16 --group 2 --repeats 1 --backends sdpa,dense"
+        cases = "tiny:16:8,tiny-hybrid:16:8"
+        return [Part.of(folder, "core", "core.py", f"{words} --cases {cases}")]
+    core = [
+        Part.of(
+            folder,
+            f"core {case}",
+            "core.py",
+            f"--device cuda --group 8 --cases {case} --backends {backends} --repeats {repeats}",
+        )
+        for case, (backends, repeats) in CORE.items()
+    ]
+    through = [
+        Part.of(folder, "update full", "update_phase.py", UPDATE),
+        Part.of(folder, "update lora", "update_phase.py", f"{UPDATE} --tuner lora"),
+        Part.of(folder, "waits", "host_waits.py", WAITS),
+    ]
+    return [*core[:1], *(through if find_spec("swift") else ()), *core[1:]]
 
 
 def run(part: Part, seconds: float) -> str:
-    """Run one part, and say why it gave nothing, or not all; empty if it did."""
+    """Run one part, and say why it gave nothing, or not all; empty if it did. Its output is a file beside."""
     if seconds <= 0:
         return "no time left"
-    try:
-        done = subprocess.run([sys.executable, *part.words], capture_output=True, text=True, timeout=seconds)
-    except subprocess.TimeoutExpired:
-        return f"ended after {seconds:.0f} s"
-    lines = (done.stderr or done.stdout).strip().splitlines()
+    command = [sys.executable, str(HERE / part.script), *part.words]
+    log = part.json.with_suffix(".log")
+    with log.open("w", encoding="utf-8") as out:
+        try:
+            done = subprocess.run(command, stdout=out, stderr=subprocess.STDOUT, timeout=seconds)
+        except subprocess.TimeoutExpired:
+            return f"ended after {seconds:.0f} s"
+    lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
     return "" if done.returncode == 0 else lines[-1] if lines else f"exit status {done.returncode}"
 
 
@@ -76,7 +96,7 @@ def rows_of(part: Part) -> list[dict[str, Any]]:
     found = json.loads(part.json.read_text(encoding="utf-8"))
     if "rows" in found:
         return [{"part": "core", **row} for row in found["rows"]]
-    return [{"part": "update phase", "self_check": "passes", **found, **found["case"]}]
+    return [{"part": part.name, "self_check": "passes", **found, **found["case"]}] if "case" in found else []
 
 
 def table(rows: list[dict[str, Any]]) -> str:
@@ -131,16 +151,20 @@ def main() -> int:
     )
     parser.add_argument("--to", type=Path, default=Path("output/bench-gpu"))
     parser.add_argument("--dry-run", action="store_true", help="tiny models on a CPU")
+    parser.add_argument("--seconds", type=float, default=LIMIT, help="after which no more is measured")
+    parser.add_argument("--only", default="", help="parts whose name has this in it")
     asked = parser.parse_args()
     asked.to.mkdir(parents=True, exist_ok=True)
-    end, rows, missing = time.monotonic() + LIMIT - 20, [], {}
+    end, rows, missing = time.monotonic() + asked.seconds, [], {}
     for part in parts(asked.to, asked.dry_run):
+        if asked.only not in part.name:
+            continue
         part.json.unlink(missing_ok=True)
         why = run(part, end - time.monotonic())
         if why:
             missing[part.name] = why
         rows += rows_of(part)
-        print(f"{part.name}: {why or 'done'}", flush=True)
+        print(f"{part.name}: {why or 'done'}, {end - time.monotonic():.0f} s left", flush=True)
     result = {"rows": rows, "missing": missing, "dry_run": asked.dry_run}
     (asked.to / "gpu.json").write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
     if rows and find_spec("matplotlib"):

@@ -92,16 +92,19 @@ def case_of(asked: argparse.Namespace) -> Case:
 
 def build_both(asked: argparse.Namespace, case: Case, folder: Path, **further: Any) -> dict[str, Any]:
     """The host's trainer (``stock``) and ours (``ext``) on one checkpoint."""
-    model = build_checkpoint(asked.family, SHAPES[asked.size], case, folder / "model")
+    dtype = "bfloat16" if asked.device == "cuda" else "float32"
+    shape = SHAPES[asked.size]
+    model = build_checkpoint(asked.family, shape, case, folder / "model", asked.device, dtype)
     dataset = build_dataset(case, folder / "data", PATCH[asked.family])
     arguments: dict[str, Any] = {
         "use_cpu": asked.device == "cpu",
+        "optim": "sgd",  # not measured: the moments of two trainers need not fit
         "per_device_train_batch_size": case.group // asked.accumulation,
         "gradient_accumulation_steps": asked.accumulation,
         **further,
     }
     if asked.device == "cuda":
-        arguments |= {"bf16": True, "torch_dtype": "bfloat16"}
+        arguments |= {"bf16": True, "torch_dtype": dtype}
     if case.lora:
         arguments |= {"tuner_type": "lora", "lora_dropout": asked.lora_dropout}
     return {

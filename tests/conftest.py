@@ -3,9 +3,12 @@
 import os
 import sys
 
-from swift_grpo_ext.testing import cpu_environment
+if os.environ.get("TEST_ON") == "cuda":
+    from tests import on_cuda  # noqa: F401  (before anything copies what it replaces)
 
-os.environ.update(cpu_environment())  # before anything imports torch
+from swift_grpo_ext.testing import run
+
+os.environ.update(run.cpu_environment())  # before anything imports torch
 
 import fcntl
 import gc

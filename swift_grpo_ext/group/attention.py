@@ -12,7 +12,7 @@ window, and where the tokens of an image see each other (`Visibility`):
 from collections.abc import Callable, Sequence
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float, Shaped
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
@@ -98,7 +98,7 @@ def _attend_family(
         for path, mine in zip(above, keys_values, strict=True)
     )
     seen = above[0].shape[2]
-    mask: Bool[Tensor, "*_ queries keys"] | None = None
+    mask: Tensor | None = None
     if visibility == CAUSAL and seen and query.is_cuda and query.dtype != torch.float32:
         from torch.nn.attention.bias import causal_lower_right
 
@@ -114,9 +114,12 @@ def _grouped_sdpa(
     key: Float[Tensor, "rows kv_heads keys dim"],
     value: Float[Tensor, "rows kv_heads keys value_dim"],
     scale: float | None,
-    mask: Bool[Tensor, "*_ queries keys"] | None,
+    mask: Shaped[Tensor, "..."] | None,
 ) -> Float[Tensor, "rows heads queries value_dim"]:
-    """SDPA, causal without a mask, with grouped key/value heads on whichever kernel takes them."""
+    """SDPA, causal without a mask, with grouped key/value heads on whichever kernel takes them.
+
+    ``mask`` is ``(..., queries, keys)`` of bool, or torch's ``CausalBias``, which has no such shape.
+    """
     grouped = query.shape[1] != key.shape[1]
     if grouped and query.is_cuda and (type(mask) is Tensor or query.dtype == torch.float32):
         # With a mask in memory, or in fp32, only the slow math kernel takes grouped heads on a GPU.
