@@ -98,7 +98,7 @@ def _attend_family(
         for path, mine in zip(above, keys_values, strict=True)
     )
     seen = above[0].shape[2]
-    mask: Tensor | None = None
+    mask: Shaped[Tensor, "*_ queries keys"] | None = None
     if visibility == CAUSAL and seen and query.is_cuda and query.dtype != torch.float32:
         from torch.nn.attention.bias import causal_lower_right
 

@@ -6,7 +6,7 @@ the first token of a completion stands right behind the last one of its prompt, 
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Literal, TypeVar, no_type_check
 
 import torch
@@ -69,8 +69,8 @@ class Batches:
         tokens = torch.cat([inside.flatten() for inside in real]).nonzero()[:, 0]
         back = tokens[places[tokens].argsort()]
         in_order = torch.equal(back, torch.arange(len(places)))
-        on_device = [inside.to(device) for inside in real]
-        return cls(numbers, places.to(device), on_device, back.to(device), in_order)
+        moved = partial(Tensor.to, device=device, non_blocking=True)
+        return cls(numbers, moved(places), [*map(moved, real)], moved(back), in_order)
 
     def split(self, packed: Shaped[Tensor, "..."], dim: int) -> Sequence[Shaped[Tensor, "..."]]:
         """Batches ``(..., rows, length, ...)`` of a tensor that is of the pack along ``dim``."""

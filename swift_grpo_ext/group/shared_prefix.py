@@ -48,6 +48,8 @@ class Pack:
     def on(self, device: torch.device) -> "Pack":
         """The same, to be used with tensors of a device."""
         names = ("source", "predictor", "ids", "score", "target")
+        # Found while it is here: there the host would wait for it.
+        self.layout.once("needed", lambda: self.predictor.unique().to(device, non_blocking=True))
         return replace(self, **{name: getattr(self, name).to(device, non_blocking=True) for name in names})
 
     def gather(self, rows: Shaped[Tensor, "*before batch seq"]) -> Shaped[Tensor, "*before 1 tokens"]:

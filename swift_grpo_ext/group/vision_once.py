@@ -118,8 +118,7 @@ def same_weights(one: nn.Module, other: nn.Module) -> bool:
     # Compared where they lie, all of them, and read once: gathering is a collective, and a look at each would
     # make the host wait hundreds of times.
     equal = [_equal(ours[name], theirs[name]) for name in ours]
-    by_device = {flag.device: [each for each in equal if each.device == flag.device] for flag in equal}
-    return all(bool(torch.stack(flags).all()) for flags in by_device.values())
+    return bool(torch.stack([flag.to(equal[0].device) for flag in equal]).all())
 
 
 def share_weights(one: nn.Module, other: nn.Module) -> None:

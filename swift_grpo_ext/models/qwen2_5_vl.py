@@ -10,7 +10,6 @@ from swift.model import MODEL_MAPPING
 from swift.model.models.qwen import Qwen2_5VLLoader as HostLoader
 from swift.template import TEMPLATE_MAPPING, StdTemplateInputs, register_template
 from swift.template.templates.qwen import Qwen2_5VLTemplate as HostTemplate
-from torch import nn
 from transformers import ProcessorMixin
 
 from swift_grpo_ext.errors import RefusedError
@@ -102,13 +101,16 @@ class Qwen2_5VLTemplate(VisionTemplate, HostTemplate):
             encoded["mm_token_type_ids"] = self.create_mm_token_type_ids(ids)
         return encoded
 
-    def _post_encode(self, model: nn.Module, inputs: dict[str, Any]) -> dict[str, object]:
+    def _data_collator(self, batch: list[dict[str, Any]], *, padding_to: int | None = None) -> dict[str, Any]:
+        collated: dict[str, Any] = super()._data_collator(batch, padding_to=padding_to)
         if self.is_training:
-            self._check_features(inputs)
-        return super()._post_encode(model, inputs)
+            self._check_features(collated)
+        return collated
 
     def _check_features(self, inputs: dict[str, Any]) -> None:
         """Every image and video token gets one feature; ms-swift alone would fill what fits.
+
+        Held against each other before they go to a GPU, which the host would have to wait for.
 
         Raises:
             RefusedError: A medium has more or fewer tokens than features.

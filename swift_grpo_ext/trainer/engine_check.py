@@ -112,7 +112,6 @@ class EngineCheck:
         words = prompt_difference(prompt, encoded["input_ids"], self._placeholders, images, decode)
         self._here[0] += Agreement(prompts=1, prompt=words and f"{words} ({row_name(sample)})")
 
-    @watches(PART, reads_device=True)
     def add(
         self,
         grpo_batch: GRPOBatch,
@@ -128,10 +127,21 @@ class EngineCheck:
             forwarded: Tokens that the policy's pass went over; None: all.
             samples: Of its rows, if they are known.
         """
+        if self._is_due:  # else nothing is read, and a GPU is not waited for
+            self._hold_against(grpo_batch, logps, forwarded, samples)
+
+    @watches(PART, reads_device=True)
+    def _hold_against(
+        self,
+        grpo_batch: GRPOBatch,
+        logps: PerToken,
+        forwarded: Bool[Tensor, "batch keep"] | None,
+        samples: Sequence[VisionSample],
+    ) -> None:
         engine = grpo_batch.rollout_per_token_logps
         has_turns = engine is None and any(sample.rollout_logprobs for sample in samples)
         has_tokens = engine is not None and engine.shape == logps.shape
-        if not self._is_due or self._why_not() or not (has_turns or has_tokens):
+        if self._why_not() or not (has_turns or has_tokens):
             return
         # Brought here whole: each look below at values on a device would make the host wait for it.
         mask = grpo_batch.completion_mask.bool()

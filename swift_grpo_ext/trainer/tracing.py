@@ -60,7 +60,7 @@ class Tracer:
         with swapped(accelerator, "clip_grad_norm_", clip_grad_norm_):
             yield
 
-    @watches("numerics", reads_device=True)
+    @watches("numerics")
     def look_at_rewards(self, samples: Sequence[VisionSample]) -> None:
         """Name completions whose score is not finite: they count as not scored."""
         host = self._host

