@@ -28,7 +28,7 @@ export TOKENIZERS_PARALLELISM ?= false
 NUMERIC    := tests/group tests/sweep tests/trainer/test_families.py tests/trainer/test_first_pass.py tests/trainer/test_loss_fixes.py
 PROCESSORS := default/SSE41/SSE4_2/1 default/SSE41/SSE4_2/2 avx2/AVX2/AVX2/1 avx2/AVX2/AVX2/2 avx512/DEFAULT/AVX512/1
 
-.PHONY: agent bench-gpu bench-peers browser help install quickstart test lint types unit test-slow test-deepspeed-old test-hosts test-images \
+.PHONY: agent bench-gpu bench-peers browser help install quickstart test lint types unit test-slow test-deepspeed-old test-gpu test-hosts test-images \
 	test-legacy test-liger test-megatron test-processors test-trackers test-treepo test-triton test-upstream test-vllm docs format clean
 
 help:  ## this list
@@ -126,6 +126,11 @@ test-processors: $(READY)  ## the tests that compare numbers, under other instru
 test-trackers: $(READY) $(ENVS)/trackers/.ready  ## scalars and pictures in wandb, swanlab and tensorboard
 	$(ENVS)/trackers/bin/python -m pytest -m lane tests/watch/test_trackers.py
 	@$(BIN)/python tools/lanes.py $@
+
+# Where there is no .venv, what this Python has: torch, transformers, ms-swift and pytest are enough.
+test-gpu:  ## kernels, and a step of every family, on a GPU
+	TEST_ON=cuda $(if $(wildcard $(BIN)/python),$(BIN)/python,$(PYTHON)) -m pytest -m lane tests/gpu
+	@$(if $(wildcard $(BIN)/python),$(BIN)/python,$(PYTHON)) tools/lanes.py $@
 
 test-triton: $(READY) $(ENVS)/triton/.ready  ## kernels that a GPU runs, under Triton's interpreter
 	$(ENVS)/triton/bin/python -m pytest -m lane tests/group/test_interpreted.py

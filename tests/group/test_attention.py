@@ -5,10 +5,11 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch.nn.attention.bias import causal_lower_right
 from torch.nn.functional import scaled_dot_product_attention
 
 from swift_grpo_ext.group import attention_gpu
-from swift_grpo_ext.group.attention import BACKENDS
+from swift_grpo_ext.group.attention import BACKENDS, _grouped_sdpa
 from swift_grpo_ext.group.layout import CAUSAL, PackForm, Visibility, visible
 from tests.group.stars import star_layout, stars_of
 from tests.precision import in_float64
@@ -135,6 +136,17 @@ def test_equals_the_rows_one_by_one(backend, sizes, kv_heads):
 @settings(max_examples=8)
 def test_windows_and_images_are_those_of_the_row(backend, visibility, sizes):
     equal(backend, with_blocks(layout_of(sizes, backend)), visibility, row_by_row)
+
+
+def test_a_causal_bias_is_taken_for_a_mask():
+    """On a GPU in 16 bits it takes the place of a mask in memory."""
+    query, key, value = (tensor.detach() for tensor in tensors(5))
+    query = query[:, :, 2:]
+    mask = torch.ones(3, 5, dtype=torch.bool).tril(2)
+    found, expected = (
+        _grouped_sdpa(query, key, value, None, one) for one in (causal_lower_right(3, 5), mask)
+    )
+    torch.testing.assert_close(found, expected)
 
 
 def test_a_window_that_nobody_leaves_is_none():
