@@ -1,8 +1,4 @@
-"""A hundred configurations at random: ours is ms-swift's wherever that trains, and trains where it differs by intent.
-
-Open in 0.1.0: number 94 (Qwen3.5-MoE, LoRA, cispo, ZeRO-3 layer by layer, in fp32) has another grad_norm on two ranks than
-ms-swift has on one (0.286, 0.294); whether ms-swift's own two ranks have it, too, is not known.
-"""
+"""A hundred configurations at random: ours is ms-swift's wherever that trains, and trains where it differs by intent."""
 
 import traceback
 from dataclasses import replace
@@ -97,17 +93,21 @@ def in_process(case, model, rows, folder):
 
 
 def by_ranks(case, model, rows, folder):
-    """Under a launcher: on one rank, or ours on two against ms-swift's on one."""
+    """Under a launcher: on one rank, or ours on two against ms-swift's on one.
+
+    Under ZeRO-3 ms-swift runs on as many ranks: adapters are drawn there after other random numbers.
+    """
     options = case.configuration.options
     ranks = 2 if case.way == "two ranks" else 1
     plugins = [] if "deepspeed" in options else [DOUBLE]
     alone = {name: value for name, value in options.items() if name not in SHARDED}
     alone["per_device_train_batch_size"] *= ranks
+    drawn_otherwise = options.get("deepspeed") == "zero3" and options["tuner_type"] != "full"
 
     def run(kind):
-        stock = kind == "Stock"
-        configuration = replace(case.configuration, options=alone) if stock else case.configuration
-        return steps(kind, configuration, model, rows, folder, 1 if stock else ranks, plugins)
+        by_itself = kind == "Stock" and not drawn_otherwise
+        configuration = replace(case.configuration, options=alone) if by_itself else case.configuration
+        return steps(kind, configuration, model, rows, folder, 1 if by_itself else ranks, plugins)
 
     def alike(kind):
         return steps(kind, case.configuration, model, rows, folder / "alike", ranks, plugins)
