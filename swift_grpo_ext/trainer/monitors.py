@@ -242,10 +242,13 @@ class Monitors:
     def _reward_facts(
         self, scores: Rewards, size: int, figures: Mapping[str, float], samples: Sequence[VisionSample]
     ) -> Iterator[records.RewardFacts]:
-        """Facts of each reward, under the name that was typed, over the completions that it is for."""
+        """Facts of each reward that is for some of them, under the name that was typed."""
         scoring = self._host.scoring
+        asked = {name for name, report in scoring.counts.items() if report.completions}
         names = zip(self._host.reward_func_names, scoring.reward_names, scores.T.tolist(), strict=False)
         for name, called, column in names:
+            if asked and name not in asked:  # its rows, by the table's tasks, are none of this batch
+                continue
             infinite = round(figures.get(f"rewards/{name}/infinite", 0))
             counts = scoring.counts.get(name, Report())
             own = not called.startswith(PREFIX)

@@ -21,6 +21,9 @@ Words = Callable[[Steps, RunFacts], str]
 FEW_GROUPS = 8  # so many groups without an advantage may be chance: small batches must wait for more steps
 _HALF = 0.5
 _RECENT = 20  # steps in which dropped updates are counted
+_LASTING = (
+    3  # steps in a row that the same reward leaves completions out: a batch may lack its rows by chance
+)
 _NOISE = 1e-6  # deviations of a reward below this are noise, where ms-swift finds it equal in every group
 
 
@@ -148,9 +151,13 @@ def _unread(steps: Steps, _run: RunFacts) -> str:
     )
 
 
-@_cause("unscored", lambda step: any(r.scored <= MOST or r.infinite for r in step.rollout.rewards))
+@_cause("unscored", lambda step: bool(_hardly_scored(step)))
 def _unscored(steps: Steps, _run: RunFacts) -> str:
-    reward = min(steps[-1].rollout.rewards, key=lambda reward: reward.scored)
+    lasting = set.intersection(*map(_hardly_scored, steps[-_LASTING:]))
+    rewards = [reward for reward in steps[-1].rollout.rewards if reward.name in lasting]
+    if not rewards:
+        return ""
+    reward = min(rewards, key=lambda reward: reward.scored)
     if reward.infinite:
         return (
             f"reward {reward.name} gave {reward.infinite} of the completions an infinite value; they count "
@@ -286,6 +293,10 @@ def _constant(reward: RewardFacts) -> str:
     if reward.commonest is None or reward.commonest_share < MOST:
         return ""
     return f"reward {reward.name} returned {reward.commonest:g} for {_percent(reward.commonest_share)}"
+
+
+def _hardly_scored(step: StepFacts) -> set[str]:
+    return {reward.name for reward in step.rollout.rewards if reward.scored <= MOST or reward.infinite}
 
 
 def _most_unread(step: StepFacts) -> RewardFacts:

@@ -94,7 +94,8 @@ def _each_reward(logs: Logs, names: Names) -> str:
     logged = [name.split("/")[1] for name in logs if name.startswith("rewards/") and name.endswith("/mean")]
     means = {names.get(name, name): _figure(logs, f"rewards/{name}/mean") for name in logged}
     words = [f"{name} {mean:.2f}" for name, mean in means.items() if mean is not None]
-    return "  ".join(words) if 2 <= len(words) <= _MOST_REWARDS else ""
+    several = len(names) > 1 or len(words) > 1  # of which a batch may have the rows of one alone
+    return "  ".join(words) if several and len(words) <= _MOST_REWARDS else ""
 
 
 def _distance(logs: Logs) -> str:

@@ -191,6 +191,16 @@ def test_a_reward_of_ones_own_is_not_for_groups_that_it_leaves_out_whole():
     assert reward_facts("mine", meant_scores([1.0, 0.0, nan, nan], 2)).scored == 1
 
 
+def test_several_rewards_that_each_lack_their_rows_in_some_batches_are_not_told_of():
+    def without(name, step):
+        rewards = tuple(RewardFacts(each, float(each != name)) for each in ("iou", "count"))
+        return replace(GOOD, step=step, rollout=replace(GOOD_ROLLOUT, rewards=rewards))
+
+    in_turn = [without(name, step) for step, name in enumerate(["iou", "count"] * 4)]
+    assert verdicts(in_turn) == {}
+    assert "reward iou scored only 0 %" in verdicts([without("iou", step) for step in range(3)])["unscored"]
+
+
 def test_the_monitor_tells_each_cause_once_and_asks_to_stop_at_twice_its_patience():
     monitor = LearningMonitor(RUN, patience=3)
     told = [monitor.add(step) for step in steps(6, moved=0.0, grad_norm=0.0)]

@@ -41,6 +41,12 @@ def test_each_reward_of_a_sum_is_named_as_it_was_typed_where_there_is_room():
     assert "ext_iou" not in step_line({**LOGS, "rewards/ext_iou/mean": 0.05}, width=200)
 
 
+def test_the_one_reward_of_several_that_a_batch_has_rows_of_is_named():
+    logs = {**LOGS, "rewards/BarHeight/mean": 0.79}
+    names = {"BarHeight": "bar_height", "ext_iou": "ext_iou"}
+    assert "reward 0.512 ± 0.310  bar_height 0.79  length" in step_line(logs, names=names)
+
+
 def test_a_step_in_which_nothing_was_scored_has_a_line():
     logs = {name: value for name, value in LOGS.items() if not name.startswith("reward")}
     assert step_line(logs).startswith("step 120/300  reward -  length 143  cut off 3 %")

@@ -1,0 +1,23 @@
+"""What the monitors are told of a rollout."""
+
+from types import SimpleNamespace
+
+import torch
+
+from swift_grpo_ext.rewards.runtime.ledger import Report
+from swift_grpo_ext.trainer.monitors import Monitors
+from swift_grpo_ext.watch.guard import Guard
+
+
+def test_a_reward_whose_rows_are_none_of_the_batch_has_left_nothing_unscored():
+    scores = torch.tensor([[torch.nan, 1.0]] * 4)
+    counts = {"ext_iou": Report(), "Colour": Report(completions=4, scored=4)}
+    names = {"reward_func_names": ["ext_iou", "Colour"]}
+    scoring = SimpleNamespace(counts=counts, reward_names=["ext_iou", "colour"])
+    monitors = Monitors(SimpleNamespace(guard=Guard(), scoring=scoring, **names))
+    (facts,) = monitors._reward_facts(scores, 2, {}, [])
+    assert (facts.name, facts.scored) == ("colour", 1)
+    counts["Colour"] = Report()
+    assert [facts.scored for facts in monitors._reward_facts(scores * torch.nan, 2, {}, [])] == [0, 0], (
+        "a batch of rows that no reward is for is not scored at all"
+    )
