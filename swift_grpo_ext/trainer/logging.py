@@ -4,7 +4,7 @@ import hashlib
 import io
 import math
 from collections import defaultdict, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -194,11 +194,10 @@ class Logging:
 
     @watches("pictures of completions")
     def _images_of(self, samples: Sequence[VisionSample]) -> list[tuple[list[str | None], object]]:
-        places = self._places_of()
         if self._pictures is None:
             self._pictures = PictureFolder(Path(self._host.args.output_dir) / "watch/images")
         paths = self._pictures.path_of
-        return [(list(map(paths, sample.images)), places(sample)) for sample in samples]
+        return [(list(map(paths, sample.images)), self._places_of(sample)) for sample in samples]
 
     def complete(self) -> None:
         """Before ms-swift logs: means of what is finite, and of each completion whether it was trained on."""
@@ -237,19 +236,15 @@ class Logging:
             metrics.clear()
             metrics.update(kept)
 
-    def _places_of(self) -> Callable[[VisionSample], object]:
-        """Gives the boxes and points of a sample, read as the run's reward reads them."""
-        placed = (
-            function
-            for function in self._host.reward_funcs
-            if isinstance(function, OfCatalogue) and "frame" in function.reward.parameters
-        )
-        scored = next(placed, None)
-        if scored is None:
-            return lambda sample: None
-
-        def places(sample: VisionSample) -> object:
-            columns = scored.with_gold({"objects": sample.objects or None, **sample.extra})
-            return located(sample.messages[-1]["content"], columns, scored.reward, scored.parameters)
-
-        return places
+    def _places_of(self, sample: VisionSample) -> object:
+        """The boxes and points of a sample, read as the reward of places that is for it reads them."""
+        for function in self._host.reward_funcs:
+            if (
+                isinstance(function, OfCatalogue)
+                and "frame" in function.reward.parameters
+                and function.rule.is_for(sample.extra.get(function.task_column))
+            ):
+                columns = function.with_gold({"objects": sample.objects or None, **sample.extra})
+                answer = sample.messages[-1]["content"]
+                return located(answer, columns, function.reward, function.parameters)
+        return None

@@ -3,11 +3,15 @@
 import base64
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 from PIL import Image
 
-from swift_grpo_ext import testing
-from swift_grpo_ext.trainer.logging import PictureFolder
+from swift_grpo_ext import get_reward, testing
+from swift_grpo_ext.rewards.runtime.of_catalogue import OfCatalogue
+from swift_grpo_ext.rewards.runtime.rules import RewardTable
+from swift_grpo_ext.trainer.logging import Logging, PictureFolder
+from swift_grpo_ext.watch.guard import Guard
 
 
 def test_a_run_logs_the_images_of_each_completion(tiny_qwen, digits, tmp_path):
@@ -104,3 +108,28 @@ def test_a_run_with_the_short_form_logs_boxes_and_says_what_columns_mean(tiny_qw
     assert len(logged) == 4
     for row in logged:
         assert row["regions"]["gold"] == [{"at": [0.25, 0.125, 0.5, 1.0], "label": ""}]
+
+
+def test_places_are_those_of_the_reward_that_is_for_the_row(tmp_path):
+    table = RewardTable.model_validate(
+        {
+            "task_column": "kind",
+            "rewards": {
+                "ext_iou": {"tasks": ["where"], "gold": "box", "parameters": {"gold_frame": "norm1000"}},
+                "ext_click": {"tasks": ["gui"], "gold": "box", "parameters": {"gold_frame": "norm1"}},
+            },
+        }
+    )
+    rewards = [OfCatalogue(get_reward(name), table=table) for name in ("ext_iou", "ext_click")]
+    logging = Logging(SimpleNamespace(guard=Guard(), reward_funcs=rewards))
+
+    def gold(kind, box):
+        sample = SimpleNamespace(
+            objects=None, extra={"kind": kind, "box": box}, messages=[{"role": "assistant", "content": "3"}]
+        )
+        places = logging._places_of(sample)
+        return places and [region["at"] for region in places["gold"]]
+
+    assert gold("where", [100, 200, 300, 400]) == [[0.1, 0.2, 0.3, 0.4]]
+    assert gold("gui", [0.1, 0.2, 0.3, 0.4]) == [[0.1, 0.2, 0.3, 0.4]]
+    assert gold("counting", [100, 200, 300, 400]) is None
