@@ -2,14 +2,16 @@
 
 import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from importlib import import_module
 from itertools import takewhile
 from pathlib import Path
+from types import TracebackType
 from typing import NoReturn
 
 from swift_grpo_ext import versions
-from swift_grpo_ext.errors import EnvironmentMismatchError
+from swift_grpo_ext.errors import EnvironmentMismatchError, SwiftGrpoExtError
 from swift_grpo_ext.parts import PARTS, PREFLIGHT, check_disabled, check_part_names
 from swift_grpo_ext.plugin_files import check_one_copy
 from swift_grpo_ext.settings import current_settings
@@ -46,11 +48,25 @@ def register(parts: Iterable[str] | None = None) -> dict[str, list[str]]:
         news = True
     if news and _speaks_for_the_run():
         print(summary(), file=sys.stderr, flush=True)
+    sys.excepthook = partial(print_error, sys.excepthook)
     if news and settings.preflight != "off":
         import_module(PREFLIGHT.module).register()
     if refused:
         _refuse(refused)
     return dict(_registered)
+
+
+def print_error(
+    before: Callable[..., object],
+    kind: type[BaseException],
+    error: BaseException,
+    trace: TracebackType | None,
+) -> None:
+    """End a process by the line of an error of ours alone: ms-swift's 80 lines of stack say no more."""
+    if isinstance(error, SwiftGrpoExtError):
+        print(error, file=sys.stderr)
+    else:
+        before(kind, error, trace)
 
 
 def summary() -> str:
@@ -61,26 +77,24 @@ def summary() -> str:
         for name, names in _registered.items()
         if names and (not PARTS[name].commands or (command or "rlhf grpo") in PARTS[name].commands)
     ]
-    output = " ".join(_typed("--output_dir"))
-    rewards = " ".join(_typed("--reward_funcs"))
+    output, rewards = (" ".join(_typed(option, sys.argv)) for option in ("--output_dir", "--reward_funcs"))
     reports = "callbacks" in works and not current_settings().disables("callbacks.report")
     disabled = current_settings().disable
+    shared = NOT_UNDER_MEGATRON if command == "megatron rlhf" else ", ".join(works)
     words = [
         f"swift-grpo-ext {__version__} on {versions.HOST} {versions.installed_version(versions.HOST)}",
         ", ".join(versions.between_tested("transformers", "torch", "vllm")),
-        SHARED if {"trainer", "megatron"} & set(works) else ", ".join(works),
+        SHARED if {"trainer", "megatron"} & set(works) else shared,
         f"rewards {rewards}" if rewards and "rewards" in works else "",
         f"report in {output}" if output and reports else "",
         f"off: {', '.join(disabled)}" if disabled else "",
     ]
-    if command == "megatron rlhf" and "megatron" not in works:
-        words[2] = NOT_UNDER_MEGATRON
     return " | ".join(filter(None, words))[:LONGEST]
 
 
-def _typed(option: str) -> list[str]:
-    """The values of an option of this process; none if it stands in a configuration file."""
-    words = " ".join(sys.argv[1:]).replace("=", " ").split(" ")
+def _typed(option: str, argv: Sequence[str]) -> list[str]:
+    """The values of an option of a command line; none if it stands in a configuration file."""
+    words = " ".join(argv).replace("=", " ").split(" ")
     behind = words[words.index(option) + 1 :] if option in words else []
     return list(takewhile(lambda word: not word.startswith("--"), behind))
 
@@ -95,7 +109,7 @@ def swift_command(argv: Sequence[str]) -> str:
         return ""
     if path.parent.name == "_megatron":
         return f"megatron {path.stem}"
-    grpo = path.stem == "rlhf" and "--rlhf_type grpo" in " ".join(argv[1:]).replace("=", " ")
+    grpo = path.stem == "rlhf" and "grpo" in _typed("--rlhf_type", argv)
     return "rlhf grpo" if grpo else path.stem
 
 
@@ -103,8 +117,8 @@ def _speaks_for_the_run() -> bool:
     """True in the first rank's own process, not in its dataloader workers, engines or reward processes."""
     from multiprocessing import parent_process
 
-    of_a_script = sys.argv[0] != "-c"  # what multiprocessing and the children of rewards are started with
-    return parent_process() is None and of_a_script and os.environ.get("RANK", "0") == "0"
+    # "-c" is what multiprocessing and the children of rewards are started with.
+    return parent_process() is None and sys.argv[0] != "-c" and os.environ.get("RANK", "0") == "0"
 
 
 def _refuse(refused: dict[str, EnvironmentMismatchError]) -> NoReturn:

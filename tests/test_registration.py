@@ -127,3 +127,24 @@ def test_import_alone_is_light_and_registers_nothing():
         assert registration._registered == {}
     """
     subprocess.run([sys.executable, "-c", textwrap.dedent(code)], check=True, timeout=60)
+
+
+def test_an_error_of_ours_ends_a_run_by_its_line_alone():
+    script = """
+        import sys
+        from swift_grpo_ext import registration
+        from swift_grpo_ext.errors import RewardError
+        registration._registered.update(dict.fromkeys(registration.PARTS, []))
+        registration.register()
+        raise {}
+    """
+    ends = [
+        subprocess.run(
+            [sys.executable, "-c", textwrap.dedent(script.format(error))], capture_output=True, text=True
+        )
+        for error in ('RewardError("no reward", fix="give one")', 'ValueError("of another")')
+    ]
+    assert [end.returncode for end in ends] == [1, 1]
+    assert ends[0].stderr == "swift-grpo-ext: no reward -> give one\n"
+    assert "Traceback" in ends[1].stderr
+    assert ends[1].stderr.endswith("ValueError: of another\n")
