@@ -25,8 +25,8 @@ def register_orms() -> list[str]:
     return list(catalogue.NAMES)
 
 
-def require_known(names: Sequence[str]) -> None:
-    """Names of ``--reward_funcs``; those with parameters are registered, empty ones stand for functions.
+def require_known(names: Sequence[str], where: str = "--reward_funcs") -> None:
+    """Names of ``--reward_funcs`` or the table; those with parameters are registered, empty ones functions.
 
     Raises:
         RewardError: No reward has one of them; the nearest is given.
@@ -40,7 +40,7 @@ def require_known(names: Sequence[str]) -> None:
             meant = nearest(text, orms, cutoff=0.5)
             own = "give the file that registers it to --external_plugins"
             fix = f"did you mean {meant!r}?" if meant else own
-            raise RewardError(f"no reward is called {text!r}", where="--reward_funcs", fix=fix)
+            raise RewardError(f"no reward is called {text!r}", where=where, fix=fix)
 
 
 def function_named(name: str, plugins: Sequence[str]) -> RewardFunction:

@@ -15,7 +15,7 @@ from swift_grpo_ext.rewards.registration import require_known
 from swift_grpo_ext.rewards.runtime.budget import Budget, added, metrics
 from swift_grpo_ext.rewards.runtime.ledger import Report, announce, drain_all
 from swift_grpo_ext.rewards.runtime.of_catalogue import OfCatalogue
-from swift_grpo_ext.rewards.runtime.rules import RewardTable, load_table
+from swift_grpo_ext.rewards.runtime.rules import SETTING, RewardTable, load_table
 from swift_grpo_ext.rewards.runtime.scored import AwaitedScored, Limited, Scored, ScoredPlugin, waits
 from swift_grpo_ext.settings import current_settings
 from swift_grpo_ext.swap import swapped
@@ -53,14 +53,14 @@ class Scoring:
 
         Raises:
             RefusedError: They must not run.
+            RewardError: The reward table has a rule for a reward that nobody registered.
         """
         host = self._host
         refuse(RefusableRun({"num_generations": host.num_generations, "reward_funcs": host.reward_funcs}))
-        given = zip_longest(host.reward_func_names, names, fillvalue="")
         self.logged_names = dict(zip(names, host.reward_func_names, strict=False))
         plugins = host.reward_model_plugins
-        for number, (function, (metric, registered)) in enumerate(
-            zip(host.reward_funcs, given, strict=False)
+        for number, (function, metric, registered) in enumerate(
+            zip_longest(host.reward_funcs, host.reward_func_names, names, fillvalue="")
         ):
             if isinstance(function, nn.Module):
                 scored: Scored = ScoredPlugin(over_plain_rows(plugins[number]), metric)
@@ -68,6 +68,19 @@ class Scoring:
             else:
                 scored = host.reward_funcs[number] = self._guarded(function, metric, registered)
             self._scored[metric] = scored
+            self._require_rows(scored)
+        require_known(sorted({*self._table.rewards}.difference(names, host.reward_func_names)), SETTING)
+
+    def _require_rows(self, scored: Scored) -> None:
+        """Say at once of a reward that the dataset has no row of its tasks."""
+        dataset, column, tasks = self._host.train_dataset, scored.task_column, scored.rule.tasks
+        if tasks and column in (getattr(dataset, "column_names", None) or ()):
+            values = set(map(str, dataset.unique(column)))
+            if values.isdisjoint(tasks):
+                logger.warning(
+                    f"swift-grpo-ext: reward {scored.name!r} scores no row: column {column!r} holds "
+                    f"{sorted(values)[:9]}, and its tasks are {tasks} -> correct `tasks` in {SETTING}"
+                )
 
     def _guarded(self, function: Callable[..., object], name: str, registered: str) -> Scored:
         """The function in its guard, with a limit if there is one, and its rule of the table."""
@@ -120,12 +133,9 @@ class Scoring:
     def _account(self, reports: list[Any]) -> None:
         """Log what the reward functions of all ranks could not score; in training too much ends the run."""
         total = added(reports)
-        for name, report in total.items():
+        for report in total.values():
             if report.first:  # on another rank, unless it is printed already
                 announce(report.first)
-            if report.unscored and self._host.accelerator.is_main_process:
-                reasons = [f"{count} x {reason}" for reason, count in report.unscored.most_common(5)]
-                logger.info_once(f"reward {name}: no score for {'; '.join(reasons)}")
         self.counts = total
         self._log(metrics(total))
         for name in self._scored:
@@ -138,19 +148,18 @@ class Scoring:
         step = f"of step {self._host.state.global_step + 1}"
         of_run = f"{name} {self._host.args.output_dir}"
         if report.completions and not report.scored and not report.failures:
-            reasons = "; ".join(report.unscored) or "it returned None or NaN for each"
             logger.warning_once(
                 f"swift-grpo-ext: reward {name!r} scored none of the {report.completions} completions {step} "
-                f"({reasons}): does the dataset have its columns?",
+                f"({'; '.join(report.unscored) or 'it returned None or NaN for each'}): "
+                "does the dataset have its columns?",
                 hash_id=f"nothing {of_run}",
             )
         if report.unread > UNREAD * report.completions:
             share = report.unread / report.completions
-            form = form_not_asked(name, ())
             logger.warning_once(
                 f"swift-grpo-ext: reward {name!r}: {share:.0%} of the completions {step} are not in the form "
-                f"that it reads, such as {form} ({report.example:.200}) -> --system {system_text(name)!r}, "
-                "and ext_format among --reward_funcs",
+                f"that it reads, such as {form_not_asked(name, ())} ({report.example:.200}) -> "
+                f"--system {system_text(name)!r}, and ext_format among --reward_funcs",
                 hash_id=f"unread {of_run}",
             )
 

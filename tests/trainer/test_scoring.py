@@ -98,6 +98,32 @@ def test_a_mixed_dataset_trains_in_one_run(train, mixed, capfd):
     _scored_offline_like_in_the_run(folder)
 
 
+def test_misspelt_rewards_tasks_and_columns_of_the_table_are_named_with_what_was_meant(
+    train, mixed, said, capfd
+):
+    def run(**table):
+        return train(
+            mixed,
+            {"REWARD_TABLE": json.dumps(table)},
+            reward_funcs=["ext_iou", "ext_format"],
+            per_device_train_batch_size=8,
+            max_steps=1,
+        )
+
+    with pytest.raises(
+        RewardError, match=r"'exf_iou' \[SWIFT_GRPO_EXT_REWARD_TABLE\] -> did you mean 'ext_iou'"
+    ):
+        run(rewards={"exf_iou": {"tasks": ["grounding"]}})
+    run(rewards={"ext_iou": {"tasks": ["groundings"]}})
+    line = next(line for line in said if "scores no row" in line)
+    assert "'ext_iou'" in line
+    assert "column 'task' holds ['choice', 'grounding', 'ocr']" in line
+    run(task_column="tsk", rewards={"ext_iou": {"tasks": ["grounding"]}})
+    missing = "no row has the column 'tsk' of the reward table"
+    assert missing in (err := capfd.readouterr().err)
+    assert "did you mean 'task'?" in err.partition(missing)[2].splitlines()[0]
+
+
 def _scored_offline_like_in_the_run(folder):
     names = ["ext_choice", "ext_ocr", "ext_format"]
     path = folder / "completions.jsonl"

@@ -11,7 +11,7 @@ from dataclasses import astuple, replace
 from functools import cached_property, partial
 from typing import Any, TypeAlias
 
-from swift_grpo_ext.errors import RewardError
+from swift_grpo_ext.errors import RewardError, nearest
 from swift_grpo_ext.rewards.contract import Columns, Outcome, RewardFunction, Score, finished
 from swift_grpo_ext.rewards.gold.columns import gold_from
 from swift_grpo_ext.rewards.runtime.batch import INFINITE, NOT_A_NUMBER, Batch, outcomes_of
@@ -162,8 +162,10 @@ class Scored:
         """What it is called with: the rows of its tasks, each alone or all together."""
         for name in (self.rule.gold, self.task_column if self.rule.tasks else None):
             if name and name not in batch.columns:
-                missing = f"no row has the column {name!r} of the reward table"
-                say(f"{missing}, so none is scored by it [{SETTING}]")
+                say(
+                    f"no row has the column {name!r} of the reward table, so it scores none [{SETTING}] "
+                    f"-> did you mean {nearest(name, batch.columns)!r}?"
+                )
         tasks = batch.columns.get(self.task_column, [None] * len(batch.completions))
         rows = [row for row, task in enumerate(tasks) if self.rule.is_for(task)]
         if self.one_by_one or (self.pool is not None and not self.whole_batch):
