@@ -196,8 +196,9 @@ class Logging:
     def _images_of(self, samples: Sequence[VisionSample]) -> list[tuple[list[str | None], object]]:
         if self._pictures is None:
             self._pictures = PictureFolder(Path(self._host.args.output_dir) / "watch/images")
-        paths = self._pictures.path_of
-        return [(list(map(paths, sample.images)), self._places_of(sample)) for sample in samples]
+        return [
+            (list(map(self._pictures.path_of, sample.images)), self._places_of(sample)) for sample in samples
+        ]
 
     def complete(self) -> None:
         """Before ms-swift logs: means of what is finite, and of each completion whether it was trained on."""
@@ -245,6 +246,5 @@ class Logging:
                 and function.rule.is_for(sample.extra.get(function.task_column))
             ):
                 columns = function.with_gold({"objects": sample.objects or None, **sample.extra})
-                answer = sample.messages[-1]["content"]
-                return located(answer, columns, function.reward, function.parameters)
+                return located(sample.messages[-1]["content"], columns, function.reward, function.parameters)
         return None

@@ -224,14 +224,15 @@ class Monitors:
         """
         host = self._host
         size = 0 if host.dynamic_num_samples else host.num_generations
-        last = {name: values[-1] for name, values in host._metrics["train"].items() if values}
-        figures = {name: float(value) for name, value in last.items() if value is not None}
-        advantages = list(host._logs["advantages"])[-len(scores) :]
+        logged = host._metrics["train"].items()
+        figures = {name: float(values[-1]) for name, values in logged if values and values[-1] is not None}
         return records.RolloutFacts(
             groups=len(completions) // size if size else 0,
             rewards=tuple(self._reward_facts(scores, size, figures, samples)),
             reward_std=figures.get("reward_std"),
-            advantaged=rollout_facts.advantaged_share(advantages, figures),
+            advantaged=rollout_facts.advantaged_share(
+                list(host._logs["advantages"])[-len(scores) :], figures
+            ),
             coverage=figures.get("reward_coverage"),
             zero_variance=figures.get("frac_reward_zero_std"),
             identical=rollout_facts.identical_share(completions, size),
@@ -262,6 +263,4 @@ class Monitors:
                     unread=counts.unread / counts.completions,
                 )
             reasons = (sample.reason[name] for sample in samples if name in sample.reason)
-            if facts.scored <= records.MOST or facts.unread:
-                facts = replace(facts, reason=next(reasons, ""))
-            yield facts
+            yield replace(facts, reason=counts.example if facts.scored > records.MOST else next(reasons, ""))

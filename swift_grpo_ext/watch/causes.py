@@ -78,6 +78,10 @@ def _is_still(step: StepFacts) -> bool:
     return step.moved == 0 and not step.master_moved
 
 
+def _is_cut_off(step: StepFacts) -> bool:
+    return (step.rollout.clipped or 0) >= MOST
+
+
 def _has_no_advantage(step: StepFacts) -> bool:
     return step.rollout.advantaged == 0
 
@@ -86,8 +90,8 @@ def _has_no_advantage(step: StepFacts) -> bool:
 def _unscored_at_all(steps: Steps, _run: RunFacts) -> str:
     last = steps[-1].rollout
     names = ", ".join(reward.name for reward in last.rewards)
-    reasons = [reward.reason for reward in last.rewards if reward.reason]
-    why = reasons[0] if reasons else "it returned None, or failed, for each"
+    reasons = (reward.reason for reward in last.rewards if reward.reason)
+    why = next(reasons, "it returned None, or failed, for each")
     text = f"no completion was scored for {_number(steps)} (reward {names} gave no number for any: {why})"
     return _joined(text, last.example)
 
@@ -128,7 +132,7 @@ for _fault in (records.PROMPT, records.WEIGHTS):
 _cause(records.NUMERICS, _has_fault(records.NUMERICS), after=0)(_apart)
 
 
-@_cause("cut-off", lambda step: (step.rollout.clipped or 0) >= MOST, after=2)
+@_cause("cut-off", _is_cut_off, after=2)
 def _cut_off(steps: Steps, _run: RunFacts) -> str:
     share = fmean(step.rollout.clipped or 0 for step in steps)
     which = "all completions" if share == 1 else f"{_percent(share)} of the completions"
@@ -141,6 +145,8 @@ def _cut_off(steps: Steps, _run: RunFacts) -> str:
 @_cause("unread", lambda step: (step.rollout.empty or 0) >= _HALF or _most_unread(step).unread >= _HALF)
 def _unread(steps: Steps, _run: RunFacts) -> str:
     last = steps[-1]
+    if _is_cut_off(last):  # which is why, and is told if it lasts
+        return ""
     if (last.rollout.empty or 0) >= _HALF:
         return f"{_percent(last.rollout.empty or 0)} of the completions are empty"
     reward = _most_unread(last)
@@ -209,41 +215,30 @@ def _coarse(steps: Steps, run: RunFacts) -> str:
 
 def _why_still(steps: Steps, run: RunFacts) -> str:
     last = steps[-1]
-    warmup = (
-        f"the learning rate was 0 (step {last.step} of {run.max_steps}); with any warmup the first step runs "
-        "at 0: more steps, or --warmup_ratio 0"
-    )
-    coarse = (
-        f"at learning rate {_figure(last.learning_rate)} every update is smaller than half a representable "
-        f"step of {run.precision}, and no float32 copies are kept: use DeepSpeed, --torch_dtype float32, or "
-        "LoRA"
-    )
-    no_token = (
-        "no completion token is left in the loss: every completion is cut off, empty or unscored (see "
-        "--overlong_filter and --max_completion_length)"
-    )
-    no_gradient = (
-        "advantages differ but the gradient is 0: the trained modules do not take part in the forward"
-    )
     if run.learning_rate == 0:
         return "the learning rate is 0: give another --learning_rate"
     if all(step.learning_rate == 0 for step in steps):
-        return warmup
+        return "the learning rate was 0; with any warmup so it is at step 1: more steps, or --warmup_ratio 0"
     if all(step.skipped for step in steps):
         return _why_skipped(steps, run)
     if all(map(_has_no_advantage, steps)):
         return _why_no_advantage(steps, run)
     if all(step.tokens == 0 for step in steps):
-        return no_token
+        return (
+            "no completion token is left in the loss: every completion is cut off, empty or unscored (see "
+            "--overlong_filter and --max_completion_length)"
+        )
     if all(step.grad_norm == 0 for step in steps):
-        return no_gradient
-    return coarse if run.coarse_weights else _dropped_by_the_optimizer(last)
-
-
-def _dropped_by_the_optimizer(last: StepFacts) -> str:
+        return "advantages differ but the gradient is 0: the trained modules do not take part in the forward"
+    rate = f"learning rate {_figure(last.learning_rate)}"
+    if run.coarse_weights:
+        return (
+            f"at {rate} every update is smaller than half a representable step of {run.precision}, and "
+            "float32 copies are not kept: use DeepSpeed, --torch_dtype float32, or LoRA"
+        )
     return (
-        f"grad_norm is {_figure(last.grad_norm)} and the learning rate {_figure(last.learning_rate)}, so the "
-        "optimizer does not hold these parameters, or it drops its update"
+        f"grad_norm is {_figure(last.grad_norm)} and the {rate}, so the optimizer does not hold these "
+        "parameters, or it drops its update"
     )
 
 

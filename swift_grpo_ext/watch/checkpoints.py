@@ -29,10 +29,9 @@ def is_whole(checkpoint: Path) -> bool:
 
 def newest_whole(output_dir: Path) -> Path | None:
     """The whole checkpoint of the latest step in a folder; None if there is none."""
-    name = "checkpoint-"
-    steps = {folder.name.removeprefix(name): folder for folder in output_dir.glob(f"{name}*")}
-    whole = [int(step) for step, folder in steps.items() if step.isdigit() and is_whole(folder)]
-    return steps[str(max(whole))] if whole else None
+    steps = {folder.name.removeprefix("checkpoint-"): folder for folder in output_dir.glob("checkpoint-*")}
+    whole = {int(step): folder for step, folder in steps.items() if step.isdigit() and is_whole(folder)}
+    return whole[max(whole)] if whole else None
 
 
 def _in_words(output_dir: Path) -> str:

@@ -64,9 +64,9 @@ def newest_version(output_dir: str | Path) -> Path:
         return output
     versions = [folder for folder in output.glob("v*-*") if re.match(r"v\d+-", folder.name)]
     if not versions:
-        what = "no run of ms-swift was found"
-        fix = "give the --output_dir of a run"
-        raise OutputFolderError(what, where=str(output), fix=fix)
+        raise OutputFolderError(
+            "no run of ms-swift was found", where=str(output), fix="give the --output_dir of a run"
+        )
     return max(versions, key=lambda folder: int(folder.name[1:].split("-")[0]))
 
 
@@ -125,7 +125,9 @@ def _lines(path: Path) -> list[str]:
     try:
         text = path.read_bytes().decode("utf-8", errors="replace")
     except OSError as error:
-        what = f"{path.name}: {error.strerror}"
-        fix = "wait for the first step, or name the folder of another run"
-        raise OutputFolderError(what, where=str(path.parent), fix=fix) from None
+        raise OutputFolderError(
+            f"{path.name}: {error.strerror}",
+            where=str(path.parent),
+            fix="wait for the first step, or name the folder of another run",
+        ) from None
     return text.removesuffix("\n").split("\n")

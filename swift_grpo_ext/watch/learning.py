@@ -45,7 +45,7 @@ class LearningMonitor:
         if not self.history or self._ever_moved or (self.cause and self.cause.dead):
             return None
         cause = first_cause(self.history, self.run, patience=1)
-        if cause is None or not cause.dead:
-            return None
-        self.cause = cause
-        return cause
+        if cause and cause.dead:
+            self.cause = cause
+            return cause
+        return None

@@ -8,29 +8,39 @@ from typing import NamedTuple
 
 import torch
 
-# What a rank does, in the order of a step: what to call it, and what makes it shorter.
+# What a rank does, in the order of a step, and what to call it.
 PHASES = {
-    "data": ("data", "--dataloader_num_workers"),
-    "prepare": ("preparing rows", "MAX_PIXELS, or --dataloader_num_workers"),
-    "weight_sync": ("weight sync", "--move_model_batches, or LoRA with --vllm_enable_lora true"),
-    "encode": ("encoding for the engine", "MAX_PIXELS, or more CPU cores for it"),
-    "rollout": ("rollout", "vLLM (--use_vllm true), a shorter --max_completion_length"),
-    "vision": ("vision tower", "MAX_PIXELS, or a frozen tower (--freeze_vit true)"),
-    "reward": ("rewards", "a faster reward function"),
-    "old": (
-        "old log-probs",
-        "--num_iterations 1, and a gradient_accumulation_steps that steps_per_generation does not exceed",
-    ),
-    "reference": ("reference log-probs", "--beta 0"),
-    "logps": ("other log-probs", ""),
-    "forward": ("policy forward", ""),
-    "backward": ("backward", ""),
-    "optimizer": ("optimizer", ""),
-    "save": ("saving", "a larger --save_steps"),
-    "evaluate": ("evaluation", "a larger --eval_steps"),
-    "log": ("logging", ""),
-    "start": ("start", ""),
-    "between": ("between steps", ""),
+    "data": "data",
+    "prepare": "preparing rows",
+    "weight_sync": "weight sync",
+    "encode": "encoding for the engine",
+    "rollout": "rollout",
+    "vision": "vision tower",
+    "reward": "rewards",
+    "old": "old log-probs",
+    "reference": "reference log-probs",
+    "logps": "other log-probs",
+    "forward": "policy forward",
+    "backward": "backward",
+    "optimizer": "optimizer",
+    "save": "saving",
+    "evaluate": "evaluation",
+    "log": "logging",
+    "start": "start",
+    "between": "between steps",
+}
+SHORTER = {  # what makes a phase shorter
+    "data": "--dataloader_num_workers",
+    "prepare": "MAX_PIXELS, or --dataloader_num_workers",
+    "weight_sync": "--move_model_batches, or LoRA with --vllm_enable_lora true",
+    "encode": "MAX_PIXELS, or more CPU cores for it",
+    "rollout": "vLLM (--use_vllm true), a shorter --max_completion_length",
+    "vision": "MAX_PIXELS, or a frozen tower (--freeze_vit true)",
+    "reward": "a faster reward function",
+    "old": "--num_iterations 1, and a gradient_accumulation_steps that steps_per_generation does not exceed",
+    "reference": "--beta 0",
+    "save": "a larger --save_steps",
+    "evaluate": "a larger --eval_steps",
 }
 # Counted work: what was done, and as ``stock NAME`` what ms-swift alone would do.
 SAVED = {"tokens": "tokens forwarded", "images": "images encoded", "passes": "passes"}
@@ -127,12 +137,13 @@ class Bill(NamedTuple):
         """The two longest phases, what was saved, and what makes the longest shorter."""
         total = sum(self.seconds.values())
         longest = Counter(self.seconds).most_common(2) if total else []
-        parts = [f"{PHASES[name][0]} {_percent(spent / total)}" for name, spent in longest]
-        text = f"{total / self.steps:.3g} s a step: {', '.join(parts)}{_saved(self.work)}"
-        if not longest or longest[0][1] < _WORTH_A_WORD * total:
-            return text
-        called, advice = PHASES[longest[0][0]]
-        return f"{text} ({called}: {advice})" if advice else text
+        parts = [f"{PHASES[name]} {_percent(spent / total)}" for name, spent in longest]
+        hints = [
+            f" ({PHASES[name]}: {SHORTER[name]})"
+            for name, spent in longest[:1]
+            if name in SHORTER and spent >= _WORTH_A_WORD * total
+        ]
+        return f"{total / self.steps:.3g} s a step: {', '.join(parts)}{_saved(self.work)}{''.join(hints)}"
 
 
 class Billing:

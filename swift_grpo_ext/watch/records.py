@@ -79,7 +79,6 @@ class RunFacts:
     num_generations: int = 0
     beta: float = 0.0
     temperature: float = 1.0
-    max_steps: int = 0
     learning_rate: float | None = None  # as asked for, the peak of its schedule; None if unknown
     precision: str = "float32"  # of the trainable parameters
     masters: bool = False  # the optimizer keeps float32 copies of them

@@ -105,36 +105,27 @@ def limit_of(phase: str, longest: dict[str, float], fixed: float | None) -> floa
     return max(LEAST_LIMIT, TIMES_LONGEST * longest[phase]) if phase in longest else FIRST_LIMIT
 
 
+@dataclass(eq=False)
 class Watchdog(threading.Thread):
     """Watches one rank, and joins the incidents that others open."""
 
-    def __init__(
-        self,
-        phases: Phases,
-        journal: Journal,
-        ranks: int,
-        *,
-        fixed_limit: float | None = None,  # seconds for every phase; learned if None
-        step: Callable[[], int] = lambda: 0,  # gives the optimizer steps taken
-        also: Callable[[], None] = lambda: None,  # called at every look
-        abort: Callable[[], None] | None = None,  # on every rank, for an incident that is to end the run
-        failed: Callable[[Exception], None] = lambda error: None,  # told what ended this thread
-    ) -> None:
+    phases: Phases
+    journal: Journal
+    ranks: int
+    fixed_limit: float | None = None  # seconds for every phase; learned if None
+    step: Callable[[], int] = lambda: 0  # gives the optimizer steps taken
+    also: Callable[[], None] = lambda: None  # called at every look
+    abort: Callable[[], None] | None = None  # on every rank, for an incident that is to end the run
+    failed: Callable[[Exception], None] = lambda error: None  # told what ended this thread
+
+    def __post_init__(self) -> None:
         super().__init__(name="swift-grpo-ext watchdog", daemon=True)
-        self._phases = phases
-        self._journal = journal
-        self._ranks = ranks
-        self._fixed = fixed_limit
-        self._step = step
-        self._also = also
-        self._abort = abort
-        self._failed = failed
-        self._interval = 5.0 if fixed_limit is None else min(5.0, fixed_limit / 4)
+        self._interval = min(5.0, (self.fixed_limit or FIRST_LIMIT) / 4)
         self._started_at = time.time()
         self._done = threading.Event()
         self._told: Now | None = None
         # Incidents of an earlier run in the same folder are over.
-        self._incident = len(list(journal.folder.glob("stall_*.json")))
+        self._incident = len(list(self.journal.folder.glob("stall_*.json")))
 
     def run(self) -> None:
         """Beat until `stop`."""
@@ -142,7 +133,7 @@ class Watchdog(threading.Thread):
             try:
                 self.beat()
             except Exception as error:
-                self._failed(error)
+                self.failed(error)
                 return
 
     def stop(self) -> None:
@@ -152,13 +143,13 @@ class Watchdog(threading.Thread):
 
     def beat(self) -> None:
         """One look: give a sign of life, open an incident if over the limit, take part in that of others."""
-        self._also()
-        now = self._phases.now
+        self.also()
+        now = self.phases.now
         passed = time.monotonic() - now.since
-        limit = limit_of(now.phase, self._phases.longest, self._fixed)
+        limit = limit_of(now.phase, self.phases.longest, self.fixed_limit)
         self._give_sign(now, with_place=passed > limit / 2)
-        request = self._journal.folder / f"stall_{self._incident + 1}.json"
-        first = passed > limit and self._told != now and not request.exists()
+        request = self.journal.folder / f"stall_{self._incident + 1}.json"
+        first = passed > limit and self._told != now
         if first:
             self._told = now
             try:
@@ -170,36 +161,36 @@ class Watchdog(threading.Thread):
         if first or request.exists():
             stacks = self._write_stacks()
             self._give_sign(now, with_place=True)
-            if self._ranks > 1 and (first or self._abort):
+            if self.ranks > 1 and (first or self.abort):
                 self._done.wait(3 * self._interval)  # the others join, and read our sign of life
             if first:
                 self._tell(now, passed, limit, stacks)
-            if self._abort is not None:
-                self._abort()
+            if self.abort is not None:
+                self.abort()
 
     def _give_sign(self, now: Now, *, with_place: bool) -> None:
         where = where_main_thread_stands() if with_place else ""
         since = time.time() - (time.monotonic() - now.since)  # of the wall clock
-        beat = Beat(self._journal.rank, self._step(), now.phase, since, time.time(), where)
-        self._journal.write(lambda: write_beat(self._journal.folder, beat))
+        beat = Beat(self.journal.rank, self.step(), now.phase, since, time.time(), where)
+        self.journal.write(lambda: write_beat(self.journal.folder, beat))
 
     def _tell(self, now: Now, passed: float, limit: float, stacks: Path) -> None:
-        beats = read_beats(self._journal.folder, self._ranks, self._started_at)
-        text = describe_stall(now.phase, passed, limit, beats, self._ranks, time.time())
+        beats = read_beats(self.journal.folder, self.ranks, self._started_at)
+        text = describe_stall(now.phase, passed, limit, beats, self.ranks, time.time())
         facts = {"phase": now.phase, "seconds": passed, "limit": limit, "stacks": str(stacks)}
-        self._journal.add("stall", step=self._step(), text=text, **facts)
+        self.journal.add("stall", step=self.step(), text=text, **facts)
         print(f"swift-grpo-ext [stall] {text}; stacks: {stacks.parent}", file=sys.stderr, flush=True)
 
     def _write_stacks(self) -> Path:
         """The incident is this rank's, too."""
         self._incident += 1
-        path = self._journal.folder / f"stall_{self._incident}_rank_{self._journal.rank}.txt"
+        path = self.journal.folder / f"stall_{self._incident}_rank_{self.journal.rank}.txt"
 
         def dump() -> None:
             with open(path, "w", encoding="utf-8") as file:
                 faulthandler.dump_traceback(file=file, all_threads=True)
 
-        self._journal.write(dump)
+        self.journal.write(dump)
         return path
 
 

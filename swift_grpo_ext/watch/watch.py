@@ -96,7 +96,7 @@ class Watch(TrainerCallback):
             RefusedError: None does.
         """
         self._begun_at = state.global_step
-        self._begin(state.max_steps)
+        self._begin()
         if not trains:
             raise RefusedError(
                 "no parameter is trained: all are frozen",
@@ -107,11 +107,11 @@ class Watch(TrainerCallback):
         self._end_request.listen()
 
     @watches("start of the monitors")
-    def _begin(self, max_steps: int) -> None:
+    def _begin(self) -> None:
         trainer = self._trainer
         self._weights = Sampler(lambda: local_parameters(trainer.model))
         self._masters = Sampler(lambda: local_masters(trainer.optimizer))
-        self.monitor = LearningMonitor(run_facts(trainer, max_steps), PATIENCE)
+        self.monitor = LearningMonitor(run_facts(trainer), PATIENCE)
 
     @watches("watchdog")
     def _watch_for_stalls(self) -> None:

@@ -32,7 +32,7 @@ class Watched(Protocol):
     _metrics: dict[str, defaultdict[str, list[float]]]
 
 
-def run_facts(trainer: Watched, max_steps: int) -> RunFacts:
+def run_facts(trainer: Watched) -> RunFacts:
     """Facts of a run that is about to take the first of its steps, with model and optimizer prepared."""
     args = trainer.args
     types = Counter(tensor.dtype for tensor in local_parameters(trainer.model))  # most have the first
@@ -40,7 +40,6 @@ def run_facts(trainer: Watched, max_steps: int) -> RunFacts:
         num_generations=trainer.num_generations,
         beta=float(trainer.beta or 0.0),
         temperature=float(args.temperature),
-        max_steps=max_steps,
         learning_rate=args.learning_rate,
         precision=str(types.most_common(1)[0][0]).removeprefix("torch.") if types else "float32",
         masters=keeps_masters(trainer.optimizer),

@@ -17,7 +17,7 @@ from swift_grpo_ext.watch.records import (
     StepFacts,
 )
 
-RUN = RunFacts(num_generations=8, max_steps=100)
+RUN = RunFacts(num_generations=8)
 GOOD_ROLLOUT = RolloutFacts(
     groups=8,
     rewards=(RewardFacts("iou", 1.0, 0.0, 0.2),),
@@ -189,6 +189,14 @@ def test_a_reward_of_ones_own_is_not_for_groups_that_it_leaves_out_whole():
     assert meant_scores([1.0, 0.0, nan, nan, 0.5, nan], 2) == [1.0, 0.0, 0.5, nan]
     assert meant_scores([nan, nan, nan, nan], 2) == [nan] * 4
     assert reward_facts("mine", meant_scores([1.0, 0.0, nan, nan], 2)).scored == 1
+
+
+def test_answers_that_are_cut_off_before_their_form_are_not_called_unread():
+    unread = (RewardFacts("iou", 1.0, unread=1.0),)
+    history = steps(5, rollout=replace(GOOD_ROLLOUT, rewards=unread, clipped=1.0))
+    assert verdicts(history) == {}
+    assert set(verdicts([*history, replace(history[-1], step=6)])) == {"cut-off"}
+    assert set(verdicts(steps(5, rollout=replace(GOOD_ROLLOUT, rewards=unread)))) == {"unread"}
 
 
 def test_several_rewards_that_each_lack_their_rows_in_some_batches_are_not_told_of():

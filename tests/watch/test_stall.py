@@ -80,7 +80,7 @@ def test_every_rank_writes_its_stacks_and_one_tells(tmp_path):
         dogs.append(Watchdog(phases, Journal(tmp_path, rank), 2, fixed_limit=limit))
     dogs[1]._interval = 0.05
     dogs[1].start()
-    until(lambda: read_beats(dogs[1]._journal.folder, 2))
+    until(lambda: read_beats(dogs[1].journal.folder, 2))
     dogs[0].start()
     until(lambda: read_events(tmp_path, ["stall"]) and (tmp_path / "watch/stall_1_rank_1.txt").is_file())
     for dog in dogs:

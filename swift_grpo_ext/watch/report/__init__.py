@@ -105,9 +105,11 @@ def _written(html: Path, text: str) -> Path:
         # Half of a surrogate pair, which JSON can hold and UTF-8 cannot, becomes "?".
         html.write_bytes(text.encode("utf-8", errors="replace"))
     except OSError as error:
-        what = f"the report cannot be written: {error.strerror}"
-        fix = "give another --to"
-        raise OutputFolderError(what, where=str(html.parent), fix=fix) from None
+        raise OutputFolderError(
+            f"the report cannot be written: {error.strerror}",
+            where=str(html.parent),
+            fix="give another --to",
+        ) from None
     return html
 
 
@@ -124,16 +126,18 @@ def report_at_end(folder: str | Path) -> None:
         report = write_report(folder)
         logger.info(f"swift-grpo-ext [report] {report.verdicts[0].headline} {report.html}")
     except Exception as error:  # the model is trained: no fault of a page may hide that
-        what = f"{type(error).__name__}: {error}"
-        logger.warning(f"swift-grpo-ext [report] not written, {what}; later: {again}")
+        logger.warning(
+            f"swift-grpo-ext [report] not written, {type(error).__name__}: {error}; later: {again}"
+        )
 
 
 def _renderer() -> Callable[..., str]:
     try:
         from jinja2 import Environment, FileSystemLoader, StrictUndefined
     except ImportError:
-        fix = 'pip install "swift-grpo-ext[report]"'
-        raise MissingExtraError("jinja2 not installed", where="report", fix=fix) from None
+        raise MissingExtraError(
+            "jinja2 not installed", where="report", fix='pip install "swift-grpo-ext[report]"'
+        ) from None
     environment = Environment(loader=FileSystemLoader(_FOLDER), autoescape=True, undefined=StrictUndefined)
     return environment.get_template("report.html.j2").render
 

@@ -15,4 +15,4 @@ def bill(run: LoggedRun) -> dict[str, float]:
         spent = event.get("seconds")
         steps += whole(event.get("steps"))
         seconds.update({name: spent[name] for name in PHASES if isinstance(spent, dict) and name in spent})
-    return {PHASES[name][0]: spent / steps for name, spent in seconds.most_common() if steps and spent > 0}
+    return {PHASES[name]: spent / steps for name, spent in seconds.most_common() if steps and spent > 0}

@@ -67,14 +67,17 @@ def _prompt_of(row: Completion) -> str:
 def _curves(run: LoggedRun) -> dict[str, object]:
     """Every logged figure of a run, thinned where there are very many steps, and its held-out rewards."""
     names = {name for record in run.records for name in record}
-    figures = {name: points for name in sorted(names) if (points := list(run.finite(name).items()))}
+    thinned = {
+        name: points[:: -(-len(points) // MOST_POINTS)]
+        for name in sorted(names)
+        if (points := list(run.finite(name).items()))
+    }
     scores = [
         {"step": evaluation.step, "reward": reward, **vars(score)}
         for evaluation in run.held_out
         for reward in evaluation.scores
         if (score := evaluation.interval(reward)) and math.isfinite(score.low)
     ]
-    thinned = {name: points[:: -(-len(points) // MOST_POINTS)] for name, points in figures.items()}
     return {
         "rewards": run.reward_names(),
         "figures": thinned,

@@ -65,9 +65,9 @@ def read_run(output_dir: str | Path) -> LoggedRun:
     damaged: list[str] = []
     steps = _since_resumed(_training_steps(read_logging(folder, damaged)), itemgetter("step"))
     if not steps:
-        what = "no GRPO step has been logged"
-        fix = "wait for the first step of the run"
-        raise OutputFolderError(what, where=str(folder), fix=fix)
+        raise OutputFolderError(
+            "no GRPO step has been logged", where=str(folder), fix="wait for the first step of the run"
+        )
     arguments = _object(folder / "args.json")
     names = _typed_names(arguments, steps)
     rows = read_completions(folder, damaged) if (folder / "completions.jsonl").is_file() else []

@@ -4,7 +4,7 @@ import math
 import statistics
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from swift_grpo_ext.watch.causes import FEW_GROUPS, Cause, first_cause
 from swift_grpo_ext.watch.held_out import TOTAL, HeldOutHistory, metric_of
@@ -18,6 +18,7 @@ CLEAR = 3.0  # standard errors by which a mean reward must have moved
 # Of a group's standard deviation: a smaller rise may be clear over many steps, and is still none to speak of.
 LEAST_EFFECT = 0.05
 _PATIENCE = 3  # fewer steps may be chance, or the first one of a warmup, which has a learning rate of 0
+_TYPED = ("num_generations", "beta", "temperature", "learning_rate")  # arguments that are facts of a run
 _AT_ITS_TOP = 0.95  # a reward that stands still there has nothing left to learn
 
 
@@ -77,7 +78,7 @@ def judge(run: LoggedRun) -> RunVerdict:
     """The verdict on a run, from its logged figures and what the monitors wrote down."""
     history = held_out_history(run)
     causes = _of_monitors(run)
-    cause = first_cause(list(map(_facts, run.records)), RunFacts(), _PATIENCE)
+    cause = first_cause(list(_steps(run)), _typed(run), _PATIENCE)
     if cause and cause.id not in causes:
         causes[cause.id] = f"{cause.text}."
     reasons = (*_of_held_out(run, history), *causes.values(), *_damage(run), *_what_counts(run))
@@ -93,8 +94,7 @@ def _headline(
     held_out = {name: change for name in names if (change := _held_out_change(history, name))}
     kind = "held-out " if history.metric in held_out else ""
     metric = history.metric if kind else TOTAL
-    spread = statistics.fmean(run.finite("reward_std").values()) if run.finite("reward_std") else 0.0
-    least = LEAST_EFFECT * spread
+    least = LEAST_EFFECT * statistics.fmean(run.finite("reward_std").values() or [0.0])
     trained = {name: trend(run.series(_logged(name)), least) for name in names}
     trends = held_out if kind else {name: change for name, change in trained.items() if change}
     if metric not in trends:
@@ -173,31 +173,44 @@ def _of_monitors(run: LoggedRun) -> dict[str, str]:
     return newest
 
 
-def _facts(record: Mapping[str, Any]) -> StepFacts:
-    """What is known of a step from its log, also of a run that nobody watched."""
+def _typed(run: LoggedRun) -> RunFacts:
+    """Facts of a run as its arguments have them."""
+    arguments = {name: run.arguments.get(name) for name in _TYPED}
+    return RunFacts(**{name: value for name, value in arguments.items() if isinstance(value, (int, float))})
 
-    def figure(name: str) -> float | None:
-        value = record.get(name)
-        return float(value) if isinstance(value, (int, float)) and math.isfinite(value) else None
 
-    sampled = "completions/mean_length" in record
-    coverage = (figure("reward_coverage") or 1.0) if "reward" in record else 0.0
-    rollout = RolloutFacts(
-        groups=FEW_GROUPS,
-        rewards=(RewardFacts("of this run", coverage),) if sampled else (),
-        advantaged=figure("watch/advantaged"),
-        zero_variance=figure("frac_reward_zero_std"),
-        clipped=figure("completions/clipped_ratio"),
-        empty=figure("watch/empty"),
-    )
-    return StepFacts(
-        step=record["step"],
-        learning_rate=figure("learning_rate"),
-        grad_norm=figure("grad_norm"),
-        moved=figure("watch/moved"),
-        master_moved=figure("watch/master_moved"),
-        rollout=rollout,
-    )
+def _steps(run: LoggedRun) -> Iterable[StepFacts]:
+    """Facts of each step as the log has them, also of a run that nobody watched."""
+    for record in run.records:
+        figures = {
+            name: float(value)
+            for name, value in record.items()
+            if isinstance(value, (int, float)) and math.isfinite(value)
+        }
+        figure = figures.get
+        coverage = figure("reward_coverage", 1.0) or 1.0
+        of_all = RewardFacts("of this run", coverage if "reward" in figures else 0.0)
+        constant = (
+            RewardFacts(name, 1.0, figure(f"rewards/{name}/mean"), 1.0)
+            for name in run.reward_names()
+            if figure(f"rewards/{name}/std") == 0
+        )
+        rollout = RolloutFacts(
+            groups=FEW_GROUPS,
+            rewards=(of_all, *constant) if "completions/mean_length" in record else (),
+            advantaged=figure("watch/advantaged"),
+            zero_variance=figure("frac_reward_zero_std"),
+            clipped=figure("completions/clipped_ratio"),
+            empty=figure("watch/empty"),
+        )
+        yield StepFacts(
+            step=record["step"],
+            learning_rate=figure("learning_rate"),
+            grad_norm=figure("grad_norm"),
+            moved=figure("watch/moved"),
+            master_moved=figure("watch/master_moved"),
+            rollout=rollout,
+        )
 
 
 def _damage(run: LoggedRun) -> Iterable[str]:

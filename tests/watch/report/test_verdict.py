@@ -47,6 +47,19 @@ def test_verdict(tmp_path, rewards, figures, level, headline):
     assert verdict.headline.startswith(headline)
 
 
+def test_the_headline_of_a_run_that_learned_nothing_names_flag_and_reward(tmp_path):
+    dead = {"watch/moved": 0.0, "learning_rate": 0.0}
+    folder = write_run(tmp_path / "still", [0.5] * 12, **dead)
+    arguments = json.loads((folder / "args.json").read_text())
+    (folder / "args.json").write_text(json.dumps({**arguments, "learning_rate": 0.0}))
+    assert "the learning rate is 0: give another --learning_rate" in judge(read_run(folder)).headline
+    flat = {"watch/moved": 1.0, "watch/advantaged": 0.0, "rewards/ext_choice/std": 0.0}
+    headline = judge(read_run(write_run(tmp_path / "flat", [0.5] * 12, **flat))).headline
+    assert headline.endswith(
+        "every reward in every group is equal; reward ext_choice returned 0.5 for 100 %."
+    )
+
+
 @pytest.mark.parametrize(
     ("figures", "reason"),
     [
