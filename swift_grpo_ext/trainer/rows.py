@@ -118,7 +118,10 @@ class Rows:
             if invented := invented_times({**sample.extra, "videos": sample.videos}):
                 self._say(f"swift-grpo-ext: {row_name(sample)}: {invented}", about="times of frames")
             if "<image>" in str(sample.messages) and not (sample.images or sample.videos):
-                words = "has <image> in its text and neither an image nor a video: it is read as text"
+                words = (
+                    "has <image> in its text and neither an image nor a video: it is read as text -> is the "
+                    """image in a column of another name? --columns '{"NAME": "images"}'"""
+                )
                 self._say(f"swift-grpo-ext: {row_name(sample)} {words}", about="tags")
             other = {name: getattr(sample, name) for name in _OTHER_COLUMNS}
             sample.prompt_key = dataset_rows.prompt_key(sample.messages, sample.images, other)

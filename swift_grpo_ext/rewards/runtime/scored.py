@@ -3,6 +3,7 @@
 import asyncio
 import copy
 import inspect
+import re
 import sys
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Sequence
@@ -232,7 +233,7 @@ class Scored:
             report.counts[INFINITE] += 1
             say(f"reward {self.name!r} gives infinite scores; such completions count as not scored")
         elif outcome.score is None and outcome.reason not in ("", NOT_A_NUMBER):
-            kind = outcome.reason.split("'")[0][:80]
+            kind = re.sub(r"\d+", "#", outcome.reason).split("'")[0][:160]
             report.unscored[kind] += 1
             if self.tells:
                 line = self._unscored(outcome.reason, row, batch.row(row))

@@ -5,11 +5,13 @@ from types import SimpleNamespace
 
 import pytest
 
+from swift_grpo_ext import get_reward
 from swift_grpo_ext.errors import RewardError
 from swift_grpo_ext.rewards.runtime import ledger as ledger_module
 from swift_grpo_ext.rewards.runtime import scored as scored_module
 from swift_grpo_ext.rewards.runtime.ledger import drain
-from swift_grpo_ext.rewards.runtime.rules import RewardRule
+from swift_grpo_ext.rewards.runtime.of_catalogue import OfCatalogue
+from swift_grpo_ext.rewards.runtime.rules import RewardRule, RewardTable
 from swift_grpo_ext.rewards.runtime.scored import AwaitedScored, Limited, Scored, ScoredPlugin, limited
 from tests.rewards import jobs
 
@@ -112,6 +114,17 @@ def test_infinite_scores_are_not_scored_counted_and_told(capsys, monkeypatch):
     assert drain("endless").counts == {"infinite": 4}
     (line,) = capsys.readouterr().err.splitlines()
     assert "reward 'endless' gives infinite scores" in line
+
+
+def test_rows_that_cannot_be_scored_for_one_reason_are_told_of_once_whatever_their_numbers(
+    capsys, monkeypatch
+):
+    monkeypatch.setattr(ledger_module, "_printed", set())
+    scored = OfCatalogue(get_reward("ext_iou"), table=RewardTable())
+    golds = [[44, 3, 78], [5, 6, 7], [8, 9, 10]]
+    assert scored(["[1, 2, 3, 4]"] * 3, solution=golds) == [None] * 3
+    assert capsys.readouterr().err.count("does not score a row: gold [") == 1
+    assert sum(drain("ext_iou").unscored.values()) == 3
 
 
 def test_an_async_reward_has_a_limit_too():
