@@ -51,7 +51,7 @@ def image_name(images):
 
 
 def register_reward():
-    """``--reward_funcs made_up``: a number in [0, 1) that depends on the text only; ``made_up_or_none``: for most texts."""
+    """``--reward_funcs made_up``: a number in [0, 1) that depends on the text only; ``made_up_or_none``: for most texts, ``made_up_none``: for none."""
     from swift.rewards import orms
     from swift.rewards.orm import ORM
 
@@ -64,7 +64,12 @@ def register_reward():
             scores = super().__call__(completions)
             return [None if 0.3 < score < 0.6 else score for score in scores]
 
+    class MadeUpNone(ORM):
+        def __call__(self, completions, **kwargs):
+            return [None for _ in completions]
+
     orms["made_up"] = MadeUp
+    orms["made_up_none"] = MadeUpNone
     orms["made_up_or_none"] = MadeUpOrNone
 
 

@@ -6,8 +6,8 @@ import pytest
 
 from swift_grpo_ext.plugin_files import plugin_file
 from tests.megatron.comparing import assert_equal
-from tests.megatron.runs import train_megatron
-from tests.megatron.table import CELLS, FEATURES, LAYOUTS, ONE_OF_A_GROUP
+from tests.megatron.runs import RunError, train_megatron
+from tests.megatron.table import CELLS, FEATURES, LAYOUTS, ONE_OF_A_GROUP, PIPELINE
 from tests.megatron.test_stock import cells
 
 # Passes of a step that is not the first: of reference and policy, 4 groups each.
@@ -142,6 +142,24 @@ def test_weights_of_16_bits_are_watched_by_their_copies(family, layout, python, 
     assert [line for line in run.output.splitlines() if "turned off" in line and "it took" not in line] == []
     assert "[coarse-weights]" not in run.output
     assert 0 < run.logs[-1]["watch/moved"] < 0.5
+
+
+@pytest.mark.lane
+@pytest.mark.parametrize(
+    ("layout", "ends"), [({}, " 65\n"), (PIPELINE, "exitcode  : 65")], ids=["one", "pipeline"]
+)
+def test_a_run_in_which_nothing_is_scored_does_not_end_with_0(
+    layout, ends, python, tiny, four_rows, tmp_path
+):
+    """Of a pipeline the last rank judges, and all end alike."""
+    options = {"external_plugins": plugin_file("all"), "reward_funcs": "made_up_none", **layout}
+    with pytest.raises(RunError, match=ends):
+        train_megatron(python, tiny("qwen2_5_vl"), four_rows, tmp_path, 2 if layout else 1, **options)
+    said = (tmp_path / "output.txt").read_text()
+    assert (
+        "swift-grpo-ext: the run ends at step 3: no completion was scored for 3 steps (reward made_up_none"
+        in said
+    )
 
 
 def gains(run):
