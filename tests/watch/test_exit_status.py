@@ -27,7 +27,6 @@ OTHERS = [
         "prepare",
         "reward",
         "reference",
-        "check",
         "forward",
         "optimizer",
         "save",
