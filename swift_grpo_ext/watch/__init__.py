@@ -1,4 +1,4 @@
-"""What is looked at while a run goes on: callbacks, monitors, report."""
+"""Watching a run while it goes on: callbacks, monitors, report."""
 
 
 def register() -> list[str]:

@@ -1,4 +1,4 @@
-"""Why nothing is learned, or less than could be: causes over the last steps, of which the first is told.
+"""Causes of learning nothing, or less than possible, over the last steps; the first that holds is reported.
 
 Loss, KL and movement by themselves prove little (weight decay moves parameters without any gradient). So a
 run is dead when no completion was scored, no parameter moved, no update was made, no completion had an
@@ -29,7 +29,7 @@ _NOISE = 1e-6  # deviations of a reward below this are noise, where ms-swift fin
 
 @dataclass(frozen=True)
 class Cause:
-    """What keeps a run from learning."""
+    """A reason why a run does not learn, or learns less."""
 
     id: str  # short and stable: events, docs and tests refer to it
     text: str

@@ -1,4 +1,4 @@
-"""Which checkpoints are whole: one that could not be written is moved aside, and never resumed from."""
+"""Whole checkpoints: one that could not be written is moved aside, and never resumed from."""
 
 import errno
 import json
@@ -19,7 +19,7 @@ class UnfinishedSaveError(CheckpointError):
 
 
 def is_whole(checkpoint: Path) -> bool:
-    """Whether a checkpoint was written to its end."""
+    """True if a checkpoint was written to its end."""
     try:
         json.loads((checkpoint / _STATE).read_bytes())
     except (OSError, ValueError):
@@ -28,7 +28,7 @@ def is_whole(checkpoint: Path) -> bool:
 
 
 def newest_whole(output_dir: Path) -> Path | None:
-    """The whole checkpoint of the latest step in a folder; None if there is none."""
+    """The whole checkpoint of the latest step in a folder; None without one."""
     steps = {folder.name.removeprefix("checkpoint-"): folder for folder in output_dir.glob("checkpoint-*")}
     whole = {int(step): folder for step, folder in steps.items() if step.isdigit() and is_whole(folder)}
     return whole[max(whole)] if whole else None
@@ -36,7 +36,7 @@ def newest_whole(output_dir: Path) -> Path | None:
 
 def _in_words(output_dir: Path) -> str:
     newest = newest_whole(output_dir)
-    return f"the newest whole checkpoint is {newest}" if newest else "there is no whole checkpoint"
+    return f"the newest whole checkpoint is {newest}" if newest else "not one checkpoint is whole"
 
 
 def require_whole(checkpoint: str | None) -> None:

@@ -1,4 +1,4 @@
-"""How a run ends before its time: on a signal, after the step that has begun."""
+"""Early end of a run: on a signal, after the step that has begun."""
 
 import atexit
 import os
@@ -104,7 +104,7 @@ def _let_go(launcher: psutil.Process) -> None:
 
 
 def _up_to_swift() -> list[psutil.Process]:
-    """Parents of this process up to the command, which is the last; empty if there is no such command."""
+    """Parents of this process up to the command, which is the last; empty without such a command."""
     with suppress(psutil.Error):  # of another user, or ended just now
         parents = psutil.Process().parents()[:2]  # the command itself, or torchrun and the command
         for number, process in enumerate(parents, start=1):

@@ -1,4 +1,4 @@
-"""What only watches may neither end a run nor slow it: a part that fails, or takes long, is turned off."""
+"""Parts that only watch neither end a run nor slow it: one that fails, or takes long, is turned off."""
 
 import functools
 import sys
@@ -34,7 +34,7 @@ class Guarded(Protocol):
 class Guard:
     """Runs what watches on one rank. A part that raises, or takes too long, is off for the rest of the run.
 
-    Exceptions pass through that are no errors (Ctrl-C).
+    Exceptions that are not errors (Ctrl-C) pass through.
     """
 
     def __init__(self, rank: int = 0, clock: Callable[[], float] = time.monotonic) -> None:
@@ -45,11 +45,11 @@ class Guard:
         self._why_off: dict[str, str] = {}
 
     def is_on(self, part: str) -> bool:
-        """Whether the part still watches."""
+        """True while the part watches."""
         return part not in self._why_off
 
     def run(self, part: str, action: Callable[[], Result], *, reads_device: bool = False) -> Result | None:
-        """What the action gives; None where the part is off or fails.
+        """Result of the action; None where the part is off or fails.
 
         An action that reads tensors (``reads_device``) would wait for all that a GPU is still to do: that
         wait is the run's, not the part's.

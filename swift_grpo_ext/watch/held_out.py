@@ -147,7 +147,7 @@ class HeldOutHistory:
         return mean if self.greater_is_better else -mean
 
     def why_stop(self, patience: int) -> str:
-        """Why the run should end: ``patience`` evaluations in a row without a better one, as a sentence.
+        """The reason to end the run: ``patience`` evaluations in a row without a better one, as a sentence.
 
         Empty if it should go on, or nobody asked (patience 0).
         """
@@ -176,7 +176,7 @@ def metric_of(typed: str, rewards: Collection[str]) -> str:
 
 
 def meant_metric(typed: str, rewards: Collection[str]) -> str:
-    """The reward that a name which is none is probably a misspelling of; empty for a name of anything else.
+    """The reward that a misspelt name probably means; empty for the name of anything else.
 
     ms-swift logs other figures too, also of a reward: what is near to none is left to it.
 

@@ -1,4 +1,4 @@
-"""What a run leaves in its output folder: ms-swift's logs, and the events of the monitors."""
+"""Files of a run in its output folder: ms-swift's logs, and the events of the monitors."""
 
 import json
 import re
@@ -57,7 +57,7 @@ def newest_version(output_dir: str | Path) -> Path:
     """The run's own folder: the newest ``v<number>-<time>`` in ``output_dir``, or ``output_dir`` itself.
 
     Raises:
-        OutputFolderError: There is no such folder, or no run has logged anything in it.
+        OutputFolderError: The folder does not exist, or no run has logged anything in it.
     """
     output = Path(output_dir)
     if (output / "logging.jsonl").is_file():

@@ -17,7 +17,7 @@ class LearningMonitor:
         self.patience = patience
         self.step = 0  # the last one
         self.cause: Cause | None = None  # what is wrong at it
-        self.history: deque[StepFacts] = deque(maxlen=max(_KEPT, 10 * patience))
+        self.history: deque[StepFacts] = deque(maxlen=_KEPT)
         self._ever_moved = False
         self._told: dict[str, int] = {}
 

@@ -1,4 +1,4 @@
-"""Which of our own figures a step logs: at most 15 in a healthy run, for a tracker draws each of them."""
+"""Selection of our own figures that a step logs: at most 15 in a healthy run, since a tracker draws each."""
 
 import re
 from collections import defaultdict

@@ -1,4 +1,4 @@
-"""How many parameters an optimizer step moves, and by how much, estimated from a sample of their elements."""
+"""Share of the parameters that an optimizer step moves, estimated from a sample of their elements."""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -17,12 +17,12 @@ _MASTERS = (
     # Megatron's, by group: its distributed optimizer, and the one without.
     *("shard_fp32_from_float16_groups", "fp32_from_float16_groups"),
 )
-"""Where optimizers keep their float32 copies of 16-bit weights."""
+"""Attributes in which optimizers keep their float32 copies of 16-bit weights."""
 
 
 @dataclass(frozen=True)
 class Movement:
-    """How many of the elements changed between two looks, estimated from a sample. Adds up over ranks."""
+    """Elements that changed between two looks, estimated from a sample. Adds up over ranks."""
 
     elements: float = 0.0
     moved: float = 0.0
@@ -55,7 +55,7 @@ class Sampler:
         self._before = self._values()
 
     def look(self) -> Movement:
-        """What changed since the last look."""
+        """Changes since the last look."""
         before, self._before = self._before, self._values()
         looks = zip(self._weights, self._before, before, strict=True)
         moved = sum(weight * float((now != then).sum()) for weight, now, then in looks)
@@ -73,7 +73,7 @@ class Sampler:
 
 
 def local_parameters(model: torch.nn.Module) -> Iterator[Tensor]:
-    """What this rank holds of each trainable parameter that it holds something of."""
+    """This rank's part of each trainable parameter, where it has one."""
     for parameter in (each for each in model.parameters() if each.requires_grad):
         if hasattr(parameter, "ds_tensor"):  # ZeRO-3: the parameter itself is empty between forwards
             shard: Tensor = parameter.ds_tensor
@@ -104,7 +104,7 @@ def _held(copies: Any) -> Iterator[Tensor]:
 
 
 def keeps_masters(optimizer: Any) -> bool:
-    """Whether 16-bit weights are updated by float32 copies, here or inside transformer_engine's optimizer."""
+    """True if 16-bit weights are updated by float32 copies, here or inside transformer_engine's optimizer."""
     config = getattr(optimizer, "config", None)  # Megatron's
     is_mixed = any(getattr(config, kind, False) for kind in ("bf16", "fp16"))
     return is_mixed or next(local_masters(optimizer), None) is not None

@@ -18,6 +18,7 @@ PHASES = {
     "vision": "vision tower",
     "reward": "rewards",
     "old": "old log-probs",
+    "teacher": "log-probs of the teacher",
     "reference": "reference log-probs",
     "logps": "other log-probs",
     "forward": "policy forward",
@@ -127,7 +128,7 @@ class Phases:
 
 
 class Bill(NamedTuple):
-    """Where the time of some steps of one rank went."""
+    """Time of some steps of one rank, by phase."""
 
     steps: int
     seconds: Mapping[str, float]  # of each phase, over all of them

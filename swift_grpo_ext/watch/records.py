@@ -1,4 +1,4 @@
-"""What is known of a run, of an optimizer step, and of the completions that it was taken on."""
+"""Facts of a run, of an optimizer step, and of the completions that the step was taken on."""
 
 from dataclasses import dataclass
 
@@ -15,7 +15,7 @@ class RewardFacts:
     commonest_share: float = 0.0
     infinite: int = 0  # completions for which it gave an infinity
     unread: float = 0.0  # share of the completions that it is for in which it read no answer
-    reason: str = ""  # the commonest one for no score, or for an answer that was not read
+    reason: str = ""  # why completions have no score, or were not read: an example
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class StepFacts:
     grad_norm: float | None = None  # before clipping; None where ms-swift does not tell
     skipped: bool = False  # the update was dropped: by ms-swift for a NaN, by the scaler or by DeepSpeed
     moved: float | None = None  # share of sampled trainable elements whose value changed
-    master_moved: float | None = None  # share of the optimizer's float32 copies; None where there are none
+    master_moved: float | None = None  # share of the optimizer's float32 copies; None without copies
     tokens: int | None = None  # completion tokens in the loss, all ranks
     entropy: float | None = None  # nats per token at the sampling temperature
     rollout: RolloutFacts = RolloutFacts()  # what the step was taken on
@@ -74,7 +74,7 @@ class StepFacts:
 
 @dataclass(frozen=True)
 class RunFacts:
-    """What does not change during a run."""
+    """Facts that do not change during a run."""
 
     num_generations: int = 0
     beta: float = 0.0

@@ -1,8 +1,6 @@
 """The command that goes on with a run that was asked to end, ready to be pasted into a shell."""
 
-import os
 import shlex
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -22,26 +20,25 @@ _RESUMES = ("--resume_from_checkpoint", "--resume_only_model")
 
 def how_to_resume(
     checkpoint: Path,
-    weights_only: bool = False,
-    words: Sequence[str] | None = None,
-    environment: Mapping[str, str] | None = None,
+    weights_only: bool,
+    words: Sequence[str],
+    variables: Mapping[str, str],
 ) -> str:
-    """What to paste to go on from a checkpoint.
+    """The command to paste to go on from a checkpoint.
 
     Args:
         checkpoint: Its folder.
         weights_only: It has no optimizer state (``--save_only_model true``): steps are counted anew.
-        words: The training process's script and arguments; by default those of this process.
-        environment: Variables; by default those of this process.
+        words: The training process's script and arguments.
+        variables: Its environment.
 
     Returns:
         The command ``swift rlhf``, or, in a process that it did not start, the arguments to add.
 
-    >>> how_to_resume(Path("o/checkpoint-2"), words=["swift/cli/rlhf.py", "--beta", "0"], environment={})
+    >>> how_to_resume(Path("o/checkpoint-2"), False, ["swift/cli/rlhf.py", "--beta", "0"], {})
     'swift rlhf --beta 0 --resume_from_checkpoint o/checkpoint-2'
     """
-    script, *arguments = words if words is not None else sys.argv
-    variables = os.environ if environment is None else environment
+    script, *arguments = words
     resume = ["--resume_from_checkpoint", str(checkpoint)]
     if weights_only:
         resume += ["--resume_only_model", "true"]

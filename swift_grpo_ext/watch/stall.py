@@ -197,7 +197,7 @@ class Watchdog(threading.Thread):
 def describe_stall(
     phase: str, passed: float, limit: float, beats: dict[int, Beat], ranks: int, now: float
 ) -> str:
-    """What the ranks do, and which of them holds up the others: by the one that noticed, in seconds."""
+    """States of the ranks, and which of them holds up the others, as seen by the rank that noticed."""
     states = "; ".join(in_words(beats[rank], now) for rank in sorted(beats))
     missing = sorted(set(range(ranks)) - set(beats))
     text = f"phase {phase} has lasted {passed:.0f} s, the limit is {limit:.0f} s: {states}"

@@ -18,7 +18,7 @@ def step_line(
 
     Args:
         logs: What ms-swift logged of the step, with its ``global_step/max_steps`` and ``remaining_time``.
-        held_out: The newest mean over held-out rows, if there is one.
+        held_out: The newest mean over held-out rows; None before the first.
         width: Characters.
         names: Of rewards, as they were typed, by the names under which they are logged.
 
@@ -42,11 +42,11 @@ def step_line(
 
 
 def log_line(logs: Logs, held_out: float | None = None, width: int = WIDTH, names: Names = _AS_LOGGED) -> str:
-    """What is printed of anything that is logged: a step, an evaluation, the end of a run.
+    """The line printed for anything that is logged: a step, an evaluation, the end of a run.
 
     Args:
         logs: What ms-swift logged.
-        held_out: The newest mean over held-out rows; where there is one, evaluations have told their figures.
+        held_out: The newest mean over held-out rows; if given, evaluations have printed their figures.
         width: Characters.
         names: Of rewards, as in `step_line`.
 

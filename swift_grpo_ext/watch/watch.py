@@ -281,9 +281,8 @@ class Watch(TrainerCallback):
         if step == self._begun_at:
             print("swift-grpo-ext: the run ended before its first step: nothing to save", file=sys.stderr)
             return
-        command = how_to_resume(
-            Path(args.output_dir) / f"checkpoint-{step}", weights_only=args.save_only_model
-        )
+        checkpoint = Path(args.output_dir) / f"checkpoint-{step}"
+        command = how_to_resume(checkpoint, args.save_only_model, sys.argv, os.environ)
         self._end_request.say_last(
             f"swift-grpo-ext: the run ended after a saved step; to resume it:\n{command}"
         )

@@ -1,4 +1,4 @@
-"""What the monitors read of the trainer that they watch, count with it, and hand to its log."""
+"""The interface of the monitors to the trainer that they watch: its facts, their counts, its log."""
 
 import math
 from collections import Counter, defaultdict
@@ -53,7 +53,7 @@ def updates_of_rollout(args: Any) -> float:
 
 @dataclass
 class Tally:
-    """What one rank counts during one optimizer step; the ranks add these up."""
+    """Counts of one rank during one optimizer step; the ranks add these up."""
 
     asked_to_end: float = 0.0  # this rank was told to end the run
     dead: float = 0.0  # this rank's verdict asks to stop the run

@@ -11,10 +11,9 @@ SCRIPT = "/venv/lib/python3.11/site-packages/swift/cli/rlhf.py"
 CHECKPOINT = Path("/data/my run/v0-1/checkpoint-20")
 
 
-def words(*arguments, environment=None, **more):
-    return shlex.split(
-        how_to_resume(CHECKPOINT, words=[SCRIPT, *arguments], environment=environment or {}, **more)
-    )
+def words(*arguments, environment=None, weights_only=False):
+    command = how_to_resume(CHECKPOINT, weights_only, [SCRIPT, *arguments], environment or {})
+    return shlex.split(command)
 
 
 def test_it_is_the_command_that_was_typed_with_the_checkpoint():
@@ -64,7 +63,7 @@ def test_variables_of_the_launch_and_our_settings_come_first():
         "swift",
         "rlhf",
     ]
-    assert "secret" not in how_to_resume(CHECKPOINT, words=[SCRIPT], environment=environment)
+    assert "secret" not in how_to_resume(CHECKPOINT, False, [SCRIPT], environment)
 
 
 @pytest.mark.parametrize(
@@ -79,5 +78,5 @@ def test_weights_alone_are_resumed_as_such():
 
 
 def test_a_process_of_another_script_gets_the_arguments_alone():
-    text = how_to_resume(CHECKPOINT, words=["train.py", "--beta", "0"], environment={})
+    text = how_to_resume(CHECKPOINT, False, ["train.py", "--beta", "0"], {})
     assert text == "--resume_from_checkpoint '/data/my run/v0-1/checkpoint-20'"

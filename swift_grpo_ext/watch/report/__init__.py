@@ -36,7 +36,7 @@ logger = get_logger()
 
 @dataclass(frozen=True)
 class WrittenReport:
-    """Where a report lies, and the verdicts on its runs, in order."""
+    """The file of a report, and the verdicts on its runs, in order."""
 
     html: Path
     verdicts: tuple[RunVerdict, ...]
@@ -75,7 +75,7 @@ def write_report(
     ``grpo-comparison``; about so many ``completions`` of each run are shown.
 
     Raises:
-        OutputFolderError: There is no GRPO run, no step is logged yet, or the folder is not writable.
+        OutputFolderError: The folder holds no GRPO run, no logged step yet, or is not writable.
         MissingExtraError: jinja2 is not installed.
     """
     folders = [output_dir] if isinstance(output_dir, (str, Path)) else output_dir

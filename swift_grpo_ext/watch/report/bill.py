@@ -1,4 +1,4 @@
-"""Where the time of a run went, by phase."""
+"""Time of a run, by phase."""
 
 from collections import Counter
 

@@ -1,4 +1,4 @@
-"""What the page's script draws, as JSON: figures, and groups of completions, each prompt and image once."""
+"""Data that the page's script draws, as JSON: figures, groups of completions, each prompt and image once."""
 
 import base64
 import io

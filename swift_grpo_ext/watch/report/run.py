@@ -59,7 +59,7 @@ def read_run(output_dir: str | Path) -> LoggedRun:
     Rewards have the names of ``--reward_funcs``, where it is known which is which.
 
     Raises:
-        OutputFolderError: There is no run, it is not a GRPO run, or it has not logged a step yet.
+        OutputFolderError: The folder holds no GRPO run, or one that has not logged a step yet.
     """
     folder = newest_version(output_dir)
     damaged: list[str] = []
@@ -74,7 +74,7 @@ def read_run(output_dir: str | Path) -> LoggedRun:
     sampled = [
         {**_renamed(row, names), "step": whole(row.get("step"))} for row in rows if row.get("split") != "eval"
     ]
-    evaluations = (replace(one, scores=_renamed(one.scores, names)) for one in read_evaluations(folder))
+    evaluations = (replace(each, scores=_renamed(each.scores, names)) for each in read_evaluations(folder))
     return LoggedRun(
         folder,
         tuple({record["step"]: _renamed(record, names) for record in steps}.values()),
@@ -95,7 +95,7 @@ def _reward_names(records: Iterable[Mapping[str, object]]) -> list[str]:
 
 
 def _typed_names(arguments: Mapping[str, object], records: Iterable[Mapping[str, object]]) -> Names:
-    """What was typed for each logged reward that is called otherwise; empty where that is not clear."""
+    """The typed name of each reward that is logged under another; empty where that is not clear."""
     typed = [name for name in _as(list, arguments.get("reward_funcs")) if isinstance(name, str)]
     logged = _reward_names(records)
     unknown = [name for name in logged if name not in typed]
@@ -119,7 +119,7 @@ def _training_steps(records: Sequence[dict[str, object]]) -> Iterable[dict[str, 
 
 
 def _since_resumed(logged: Iterable[T], step: Callable[[T], int]) -> list[T]:
-    """What was logged, without the last steps that a run resumed in the same folder did again."""
+    """Logged entries without the steps that a run resumed in the same folder did again."""
     kept: list[T] = []
     for entry in logged:
         if kept and step(entry) < step(kept[-1]):

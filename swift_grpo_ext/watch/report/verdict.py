@@ -33,7 +33,7 @@ class Figure:
 
 @dataclass(frozen=True)
 class RunVerdict:
-    """What the logged figures say: one sentence, and what it rests on, one sentence each."""
+    """The verdict of the logged figures: one sentence, and its reasons, one sentence each."""
 
     level: Level
     headline: str
@@ -41,7 +41,7 @@ class RunVerdict:
 
 
 class Trend(NamedTuple):
-    """Where a reward was and is, and the surest low and high of its change, more being better."""
+    """A reward at the start and now, and the bounds of its change, more being better."""
 
     first: float
     last: float
@@ -60,7 +60,7 @@ def trend(series: Series, least: float = 0.0) -> Trend | None:
 
     Args:
         series: By step.
-        least: Changes below this are none.
+        least: Changes below this do not count.
     """
     values = [value for value in series.values() if math.isfinite(value)]
     if len(values) < MIN_STEPS:
@@ -122,7 +122,7 @@ def _logged(reward: str) -> str:
 
 
 def _behind(trends: Mapping[str, Trend], metric: str) -> str:
-    """Which rewards stand still, or fall, beside one that learns; empty if all learn or have learned."""
+    """Rewards that stand still, or fall, beside the main one; empty if all learn or have learned."""
     parts = []
     for name, change in trends.items():
         if name in (TOTAL, metric) or change.direction > 0 or change.last >= _AT_ITS_TOP:
@@ -142,7 +142,7 @@ def held_out_history(run: LoggedRun) -> HeldOutHistory:
 
 
 def _held_out_change(history: HeldOutHistory, reward: str) -> Trend | None:
-    """From the first to the newest evaluation, row by row; None if there are no two of the same rows."""
+    """From the first to the newest evaluation, row by row; None without two of the same rows."""
     scored = [evaluation for evaluation in history.comparable if evaluation.scored(reward)]
     change = scored[-1].change_since(scored[0], reward) if len(scored) > 1 else None
     if change is None:
@@ -164,7 +164,7 @@ def _of_held_out(run: LoggedRun, history: HeldOutHistory) -> Iterable[str]:
 
 
 def _of_monitors(run: LoggedRun) -> dict[str, str]:
-    """What the monitors said while the run went on, by rule, the newest words."""
+    """Words of the monitors while the run went on, by rule, the newest of each."""
     newest = {}
     for event in read_events(run.folder, ("verdict", "numerics", "stall", "failed", "note")):
         name = str(event.get("id", event["kind"]))
@@ -214,7 +214,7 @@ def _steps(run: LoggedRun) -> Iterable[StepFacts]:
 
 
 def _damage(run: LoggedRun) -> Iterable[str]:
-    """What of the log is no figure."""
+    """Sentences about damaged lines of the log, and figures that are not finite."""
     if run.damaged:
         lines = "line was" if len(run.damaged) == 1 else "lines were"
         yield f"{len(run.damaged)} damaged {lines} left out, the first: {run.damaged[0]}."
@@ -224,7 +224,7 @@ def _damage(run: LoggedRun) -> Iterable[str]:
 
 
 def _what_counts(run: LoggedRun) -> Iterable[str]:
-    """Which figures mean learning, where those that people look at first cannot."""
+    """The figures that mean learning, where those that people look at first cannot."""
     if not run.series("kl"):
         yield (
             "Loss and KL prove nothing here: on-policy the loss is 0 by construction, and with beta 0 no KL "
