@@ -176,8 +176,9 @@ class Logging:
         ]
         gathered = host._gather_and_flatten(local, flatten_level=0)
         for number, name in enumerate(("images", "regions", "question", "gold", "read", "reason")):
-            column = host._logs.setdefault(name, deque(maxlen=host.args.generation_batch_size))
-            column.extend(row[number] for row in gathered)
+            host._logs.setdefault(name, deque(maxlen=host.args.generation_batch_size)).extend(
+                row[number] for row in gathered
+            )
 
     def _gold_of(self, sample: VisionSample) -> str:
         """The gold in ``solution``, or in the column that the reward table names.

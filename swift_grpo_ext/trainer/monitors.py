@@ -224,8 +224,11 @@ class Monitors:
         """
         host = self._host
         size = 0 if host.dynamic_num_samples else host.num_generations
-        logged = host._metrics["train"].items()
-        figures = {name: float(values[-1]) for name, values in logged if values and values[-1] is not None}
+        figures = {
+            name: float(values[-1])
+            for name, values in host._metrics["train"].items()
+            if values and values[-1] is not None
+        }
         return records.RolloutFacts(
             groups=len(completions) // size if size else 0,
             rewards=tuple(self._reward_facts(scores, size, figures, samples)),
@@ -245,16 +248,16 @@ class Monitors:
     ) -> Iterator[records.RewardFacts]:
         """Facts of each reward that is for some of them, under the name that was typed."""
         scoring = self._host.scoring
-        asked = {name for name, report in scoring.counts.items() if report.completions}
+        asked = [name for name, report in scoring.counts.items() if report.completions]
         names = zip(self._host.reward_func_names, scoring.reward_names, scores.T.tolist(), strict=False)
         for name, called, column in names:
             if asked and name not in asked:  # its rows, by the table's tasks, are none of this batch
                 continue
-            infinite = round(figures.get(f"rewards/{name}/infinite", 0))
             counts = scoring.counts.get(name, Report())
-            own = not called.startswith(PREFIX)
             facts = rollout_facts.reward_facts(
-                called, rollout_facts.meant_scores(column, size) if own else column, infinite
+                called,
+                column if called.startswith(PREFIX) else rollout_facts.meant_scores(column, size),
+                round(figures.get(f"rewards/{name}/infinite", 0)),
             )
             if counts.completions:
                 facts = replace(
