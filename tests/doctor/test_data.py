@@ -240,6 +240,22 @@ def test_rows_for_evaluation_need_the_gold_too(folder, found_in):
     assert found_in("rows.jsonl", "--val_dataset", "held_out.jsonl", "--eval_strategy", "no") == {}
 
 
+def test_the_gold_column_of_the_reward_table_is_the_one_that_rows_need(folder, found_in):
+    rows = [{"shapes" if name == "solution" else name: value for name, value in row.items()} for row in ROWS]
+    written(folder / "rows.jsonl", rows)
+    table = json.dumps({"rewards": {"ext_count": {"gold": "shapes"}}})
+    Path("table.json").write_text(table)
+
+    def found(value):
+        environ = {"SWIFT_GRPO_EXT_REWARD_TABLE": value} if value else {}
+        return found_in("rows.jsonl", reward="ext_count", environ=environ).get("reward-column")
+
+    assert found("").what.startswith("ext_count needs the column solution or")
+    assert found("table.json") is None
+    assert found(table) is None
+    assert "needs the column shape, which the rows lack" in found(table.replace("shapes", "shape")).what
+
+
 def test_a_plugin_is_not_run_unless_that_is_asked_for(folder):
     written(folder / "rows.jsonl", ROWS)
     Path("mine.py").write_text(

@@ -10,9 +10,10 @@ from typing import Any
 from swift_grpo_ext.doctor.check.facts.rows import SeenRow, training
 from swift_grpo_ext.doctor.check.facts.run import Run
 from swift_grpo_ext.doctor.check.host import table as host_table
-from swift_grpo_ext.errors import SwiftGrpoExtError
+from swift_grpo_ext.errors import SettingsError, SwiftGrpoExtError
 from swift_grpo_ext.findings import NotKnownError
 from swift_grpo_ext.rewards import catalogue
+from swift_grpo_ext.rewards.runtime.rules import SETTING, RewardTable, load_table
 
 NOT_GOLD = frozenset(
     (
@@ -54,7 +55,20 @@ def names(run: Run) -> list[str]:
     return [name for name in dict.fromkeys(found) if not set("$, ") & set(name)]
 
 
-def missing(name: str, samples: Sequence[SeenRow]) -> str:
+def table_of(run: Run) -> RewardTable:
+    """The reward table of a run.
+
+    Raises:
+        NotKnownError: it cannot be read.
+    """
+    text = str(run.environ.get(SETTING, ""))
+    try:
+        return load_table(text and str(run.find(text) or text))
+    except SettingsError as error:
+        raise NotKnownError(f"the reward table: {error.what}") from error
+
+
+def missing(run: Run, name: str, samples: Sequence[SeenRow]) -> str:
     """The gold column that a reward needs, and none of the rows has; empty where it needs none, or has it."""
     columns = {
         "trainer_state",
@@ -62,10 +76,10 @@ def missing(name: str, samples: Sequence[SeenRow]) -> str:
         *(column for sample in samples for column in sample.columns),
     }
     if name in catalogue.NAMES:
-        gold = catalogue.get_reward(name).gold
+        own = table_of(run).rule(name).gold
+        gold = [own] if own else catalogue.get_reward(name).gold
         return "" if columns.intersection(gold) else " or ".join(gold)
-    needed = host_table.table()["columns"].get(name, ())
-    return next((column for column in needed if column not in columns), "")
+    return next((name for name in host_table.table()["columns"].get(name, ()) if name not in columns), "")
 
 
 @lru_cache(maxsize=8)

@@ -304,13 +304,16 @@ def _column(run: Run) -> Iterator[Problem]:
     lacking = {trial.name: trial.lacks for trial in rewards.trials(run)}
     for dataset in rows.datasets(run):
         for name in rewards.names(run) if dataset.samples and (dataset.trains or run.evaluates) else ():
-            column = rewards.missing(name, dataset.samples) or lacking.get(name, "")
+            column = rewards.missing(run, name, dataset.samples) or lacking.get(name, "")
             if column:
                 given = {column for sample in dataset.samples for column in sample.columns} - rewards.NOT_GOLD
                 renamed = json.dumps({min(given, default="ANSWER"): column.split()[0]})
-                fix = f"--columns '{renamed}', or add the column"
-                what = f"{name} needs the column {column}, which the rows lack: they have "
-                yield Problem(f"{what}{', '.join(sorted(given)) or 'no gold'}", dataset.where, fix)
+                yield Problem(
+                    f"{name} needs the column {column}, which the rows lack: they have "
+                    f"{', '.join(sorted(given)) or 'no gold'}",
+                    dataset.where,
+                    f"--columns '{renamed}', or add the column",
+                )
 
 
 @rule(
