@@ -16,9 +16,7 @@ HOST_TESTS := tests/e2e tests/compat tests/models tests/trainer
 IMAGES       := image-4 image-5
 TRANSFORMERS := transformers-4 transformers-5
 IMAGE_TESTS  := tests/group tests/sweep tests/models tests/trainer/test_families.py tests/e2e tests/compat tests/rewards tests/doctor
-IMAGE_SMOKE  := tests/test_images.py tests/group/test_prefill.py tests/trainer/test_first_pass.py::test_a_wrong_attention_is_found_out_and_left
-# Open: caches of hybrids and videos of equal speed fail there with other releases. `make test-images` shows them.
-IMAGE_OPEN   := --deselect tests/group/test_prefill.py::test_videos_are_shared_where_pixels_and_speed_are_equal --deselect tests/group/test_prefill.py::test_every_kind_of_cache_is_spread --deselect tests/group/test_prefill.py::test_recurrent_states_can_be_updated_where_a_forward_leaves_inference_mode
+IMAGE_SMOKE  := tests/test_images.py tests/group/test_prefill.py tests/group/test_decoders.py tests/group/test_gemma_images.py tests/trainer/test_first_pass.py::test_a_wrong_attention_is_found_out_and_left
 
 # A CPU is enough for everything here; one thread per process keeps two ranks off each other's cores.
 export OMP_NUM_THREADS ?= 1
@@ -70,7 +68,7 @@ types: $(READY)  ## mypy
 unit: $(READY) browser $(ENVS)/megatron/.ready $(TRANSFORMERS:%=$(ENVS)/%/.ready)  ## pytest, two workers
 	$(BIN)/python -m pytest -m "not slow and not lane" -n 2 --dist loadgroup --durations 15
 	set -e; for lane in $(TRANSFORMERS); do \
-		$(ENVS)/$$lane/bin/python -m pytest -n 2 --dist loadgroup $(IMAGE_SMOKE) $(IMAGE_OPEN); done
+		$(ENVS)/$$lane/bin/python -m pytest -n 2 --dist loadgroup $(IMAGE_SMOKE); done
 
 test-slow: $(READY)  ## the tests that take minutes
 	$(BIN)/python -m pytest -m slow -n 2 --dist loadgroup

@@ -23,9 +23,11 @@ def made_folder(path: Path, flag: str) -> Path:
     except OSError as error:
         problem = str(error.strerror)
     if problem:
-        what = f"cannot write there: {problem}"
-        fix = "give a folder that can be written"
-        raise OutputFolderError(what, where=f"{flag} {path}", fix=fix)
+        raise OutputFolderError(
+            f"cannot write there: {problem}",
+            where=f"{flag} {path}",
+            fix="give a folder that can be written",
+        )
     return path
 
 

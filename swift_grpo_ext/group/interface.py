@@ -15,6 +15,7 @@ from transformers import AttentionInterface, PretrainedConfig, PreTrainedModel
 from swift_grpo_ext.group import recurrent
 from swift_grpo_ext.group.attention import BACKENDS, choose_backend
 from swift_grpo_ext.group.layout import ImageBlocks, PackForm, PackLayout, PackMask
+from swift_grpo_ext.hugging_face.release import MASKS_BY_KIND
 
 _wrapped: set[Callable[..., object]] = set()
 _KNOWN_LAYERS = {"full_attention", "sliding_attention", "linear_attention"}
@@ -91,8 +92,8 @@ def window_of(module: nn.Module, options: dict[str, Any]) -> int | None:
 
 def pack_mask(layout: PackLayout, device: torch.device | str = "cpu") -> PackMask | dict[str, PackMask]:
     """What to pass as ``attention_mask``: the mask, or a mapping with it for each type of layer."""
-    # Boolean, so that mixed precision does not cast it.
-    mask = torch.empty(1, 1, layout.length, 0, dtype=torch.bool, device=device).as_subclass(PackMask)
+    # Boolean, so that mixed precision does not cast it. Not all true: recurrent layers would get none.
+    mask = torch.zeros(1, 1, layout.length, 1, dtype=torch.bool, device=device).as_subclass(PackMask)
     mask.pack_layout = layout
     return dict.fromkeys(layout.form.layer_types, mask) or mask
 
@@ -101,7 +102,8 @@ def pack_form(text_config: PretrainedConfig, backend: str, image_blocks: ImageBl
     """How a language model of this config takes packs."""
     kinds = tuple(sorted(set(getattr(text_config, "layer_types", None) or [])))
     # On their way to layers with a recurrent state masks of four dimensions are dropped, mappings are not.
-    return PackForm(backend, kinds if "linear_attention" in kinds else (), image_blocks)
+    mapped = MASKS_BY_KIND and "linear_attention" in kinds
+    return PackForm(backend, kinds if mapped else (), image_blocks)
 
 
 def unsupported(text_config: PretrainedConfig) -> str:

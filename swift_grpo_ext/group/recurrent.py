@@ -2,15 +2,14 @@
 
 Gated delta nets (Qwen3.5, Qwen3-Next, OLMo-Hybrid) mix tokens by a short causal convolution, where a node has
 the last columns of its path in front, and by the delta rule, whose state it takes over: all nodes of a level
-in one call. transformers' layers call both by names in their module: wrapped once per process, a call without
-a layout goes on to the original.
+in one call. A layer calls both by names of its module, or has them itself: while it goes over a pack, both
+are ours.
 """
 
 import functools
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from importlib.util import find_spec
 from itertools import pairwise
 from typing import Any
@@ -18,15 +17,14 @@ from typing import Any
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
-from torch.nn.functional import pad
+from torch.nn.functional import conv1d, pad, silu
 
 from swift_grpo_ext.group.attention_gpu import RepeatRows
 from swift_grpo_ext.group.layout import Batches, PackLayout, PackMask
+from swift_grpo_ext.hugging_face.delta_nets import CONVOLUTION, DELTA_RULE, home_of
+from swift_grpo_ext.swap import swapped
 
-CONVOLUTION = "causal_conv1d_fn"
-DELTA_RULE = "torch_chunk_gated_delta_rule"
-_layout: ContextVar[PackLayout | None] = ContextVar("layout", default=None)
-_wrapped: set[object] = set()
+_wrapped: set[type] = set()
 
 
 def install(decoder: nn.Module) -> None:
@@ -35,11 +33,6 @@ def install(decoder: nn.Module) -> None:
         if type(layer) not in _wrapped:
             _wrapped.add(type(layer))
             type(layer).forward = _opening_the_layout(type(layer).forward)
-        module = sys.modules[type(layer).__module__]
-        if module not in _wrapped:
-            _wrapped.add(module)
-            for name, packed in ((CONVOLUTION, convolve), (DELTA_RULE, delta_rule)):
-                setattr(module, name, by_layout(getattr(module, name), packed))
 
 
 def unsupported(decoder: nn.Module) -> str:
@@ -68,49 +61,53 @@ def _opening_the_layout(forward: Callable[..., object]) -> Callable[..., object]
         mask = kwargs.get("attention_mask")
         if not isinstance(mask, PackMask):
             return forward(layer, hidden_states, *args, **kwargs)
-        with within(mask.pack_layout):
+        home, rule = home_of(layer)
+        with going_over(mask.pack_layout, home, {CONVOLUTION: convolve, rule: delta_rule}):
             return forward(layer, hidden_states, *args, **{**kwargs, "attention_mask": None})
 
     return packed_or_rows
 
 
 @contextmanager
-def within(layout: PackLayout) -> Iterator[None]:
-    """While this is open, a recurrent layer goes over a pack of this layout."""
-    token = _layout.set(layout)
-    try:
+def going_over(
+    layout: PackLayout, home: object, packed: Mapping[str, Callable[..., object]]
+) -> Iterator[None]:
+    """While this is open, functions of ``home`` do too: each is given the usual one and the layout."""
+    with ExitStack() as stack:
+        for name, ours in packed.items():
+            stack.enter_context(swapped(home, name, functools.partial(ours, getattr(home, name), layout)))
         yield
-    finally:
-        _layout.reset(token)
-
-
-def by_layout(usual: Callable[..., object], packed: Callable[..., object]) -> Callable[..., object]:
-    """The usual function; within a layout ``packed`` instead, which is given the usual one and the layout."""
-
-    @functools.wraps(usual)
-    def packed_or_usual(*args: object, **kwargs: object) -> object:
-        layout = _layout.get()
-        return usual(*args, **kwargs) if layout is None else packed(usual, layout, *args, **kwargs)
-
-    return packed_or_usual
 
 
 def convolve(
-    usual: Callable[..., Float[Tensor, "1 channels columns"]],
+    usual: Callable[..., Float[Tensor, "1 channels columns"]] | None,
     layout: PackLayout,
-    whole: Float[Tensor, "1 channels tokens"],
+    x: Float[Tensor, "1 channels tokens"],
     weight: Float[Tensor, "channels kernel"],
     *args: Any,
     **kwargs: Any,
 ) -> Float[Tensor, "1 channels tokens"]:
-    """The causal convolution of a pack, in one call: each run of tokens behind the columns that it sees."""
+    """The causal convolution of a pack, in one call: each run of tokens behind the columns that it sees.
+
+    ``usual`` is None where a layer of a transformers without kernels computes it by itself.
+    """
     before = weight.shape[-1] - 1
-    device = whole.device
+    device = x.device
     source, kept = layout.once(("columns", before, device), lambda: _columns(layout, before, device))
     # The end of a path stands before all that continue it: `RepeatRows` adds up their gradients in fp32.
-    columns = RepeatRows.apply(pad(whole[0].transpose(0, 1), (0, 0, 1, 0)), source)
-    out = usual(columns.transpose(0, 1)[None], weight, *args, **kwargs)
+    columns = RepeatRows.apply(pad(x[0].transpose(0, 1), (0, 0, 1, 0)), source)
+    out = (usual or _causal)(columns.transpose(0, 1)[None], weight, *args, **kwargs)
     return out.index_select(2, kept)
+
+
+def _causal(
+    x: Float[Tensor, "1 channels columns"],
+    weight: Float[Tensor, "channels kernel"],
+    bias: Float[Tensor, " channels"] | None,
+    **_: object,
+) -> Float[Tensor, "1 channels columns"]:
+    out = conv1d(x, weight[:, None], bias, padding=weight.shape[-1] - 1, groups=len(weight))
+    return silu(out[..., : x.shape[-1]])
 
 
 def _columns(

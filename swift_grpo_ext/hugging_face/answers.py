@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 DEEPSTACK = "deepstack_features"  # for deeper layers of the language model
-_LARGE = ("last_hidden_state", "hidden_states", "attentions")  # nobody reads them behind the encoder
+# Nobody reads them behind the encoder; the last is written anew.
+_LEFT_OUT = ("last_hidden_state", "hidden_states", "attentions", "pooler_output")
 
 
 class Answer(NamedTuple):
@@ -17,8 +18,7 @@ class Answer(NamedTuple):
 def parts_of(found: Any) -> Answer:
     """The features of an encoder's answer, whatever its form."""
     if not isinstance(found, (tuple, list)):
-        own = getattr(found, "pooler_output", found)
-        return Answer(own, getattr(found, DEEPSTACK, None) or ())
+        return Answer(getattr(found, "pooler_output", found), getattr(found, DEEPSTACK, None) or ())
     if _has_deeper(found):
         return Answer(*found)
     return Answer(found[0] if _has_indicators(found) else found)
@@ -30,10 +30,10 @@ def in_form(found: Any, own: Any, deeper: Sequence[Any]) -> Any:
         if _has_deeper(found):
             return own, [*deeper]
         # One tensor of all images in the place of one for each: whoever asks puts them together.
-        return (own, found[1]) if _has_indicators(found) else type(found)([own])
+        return (own, found[1]) if _has_indicators(found) else _like(found, own)
     if not hasattr(found, "pooler_output"):
         return own
-    kept = {name: value for name, value in found.items() if name not in (*_LARGE, "pooler_output")}
+    kept = {name: value for name, value in found.items() if name not in _LEFT_OUT}
     if deeper:
         kept[DEEPSTACK] = [_like(*pair) for pair in zip(kept[DEEPSTACK], deeper, strict=True)]
     made = type(found)(**kept)

@@ -36,11 +36,11 @@ def config_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
 
     ``rope_parameters`` of 5 is ``rope_scaling`` of 4, beside which two of its fields stand.
     """
-    if FIFTH or "rope_parameters" not in fields:
-        return dict(fields)
-    rope = dict(fields["rope_parameters"])
+    others = dict(fields)
+    if FIFTH or "rope_parameters" not in others:
+        return others
+    rope = dict(others.pop("rope_parameters"))
     beside = {name: rope.pop(name) for name in _BESIDE_ROPE if name in rope}
-    others = {name: value for name, value in fields.items() if name != "rope_parameters"}
     return {**others, **beside, "rope_scaling": rope}
 
 

@@ -41,8 +41,6 @@ def install(models: Sequence[nn.Module]) -> None:
         if isinstance(mixer, GatedDeltaNet) and GatedDeltaNet not in _wrapped:
             _wrapped.add(GatedDeltaNet)
             GatedDeltaNet.forward = _opening_the_layout(GatedDeltaNet.forward)
-            for name, packed in ((CONVOLUTION, convolve), (DELTA_RULE, recurrent.delta_rule)):
-                setattr(_MODULE, name, recurrent.by_layout(getattr(_MODULE, name), packed))
 
 
 def _mixers(models: Sequence[nn.Module]) -> Iterator[nn.Module]:
@@ -59,7 +57,8 @@ def _opening_the_layout(forward: Callable[..., Any]) -> Callable[..., Any]:
         params = kwargs.get("packed_seq_params")
         if not isinstance(params, PackParams) or params.layout is None:
             return forward(layer, hidden_states, *args, **kwargs)
-        with recurrent.within(params.layout):
+        packed: dict[str, Callable[..., object]] = {CONVOLUTION: convolve, DELTA_RULE: recurrent.delta_rule}
+        with recurrent.going_over(params.layout, _MODULE, packed):
             return forward(layer, hidden_states, *args, **kwargs)
 
     return packed_or_rows

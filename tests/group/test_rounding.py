@@ -6,6 +6,7 @@ delta rule, so it rounds in its own way: it may be as far off as stock is, not f
 """
 
 import copy
+import itertools
 import random
 import statistics
 from functools import partial
@@ -15,7 +16,7 @@ import torch
 
 from tests.group import trees
 from tests.group.batches import collate
-from tests.group.test_decoders import DECODERS, build, packed
+from tests.group.test_decoders import DECODERS, build, off, packed
 from tests.group.test_forward import gradients, relative, stock_logps
 from tests.group.test_tree import layout_of
 from tests.precision import DOUBLE, in_float64
@@ -86,7 +87,7 @@ IN_THE_GATE = (
 )
 def test_a_pack_is_as_near_to_double_precision_as_rows_are(names, dtype):
     ratios = {}
-    for name in names:
+    for name in itertools.filterfalse(off, names):
         ours, stock = distances(build(name, {"max_position_embeddings": 256}).to(dtype))
         ratios[name] = [mine / theirs for mine, theirs in zip(ours, stock, strict=True)]
     shown = {name: tuple(round(ratio, 2) for ratio in both) for name, both in ratios.items()}
