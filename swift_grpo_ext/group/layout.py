@@ -16,6 +16,7 @@ from torch.nn.functional import pad
 from torch.nn.utils.rnn import pad_sequence
 
 from swift_grpo_ext.group.tree import Node, by_key, paths
+from swift_grpo_ext.hugging_face.release import MASKS_BY_KIND
 
 
 @dataclass(frozen=True)
@@ -127,11 +128,11 @@ class PackLayout:
             q: Int[Tensor, "..."],
             k: Int[Tensor, "..."],
         ) -> Bool[Tensor, "..."]:
-            found = (q >= k) & (q < end[k])
-            if image is not None:
-                found = found | ((image[q] == image[k]) & (image[k] > 0))
+            same = (image[q] == image[k]) & (image[k] > 0) if image is not None else False
+            found = (q >= k) & (q < end[k]) | same
             if visibility.window is not None:
-                found = found & (place[q] - place[k] < visibility.window)
+                near = place[q] - place[k] < visibility.window
+                found = found & (near if MASKS_BY_KIND else near | same)
             return found
 
         return seen
@@ -180,7 +181,7 @@ class PackLayout:
 
 
 class PackMask(Tensor):
-    """A mask ``(1, 1, T, 0)`` without elements that carries a layout to every attention function."""
+    """A mask ``(1, 1, T, 1)`` that shows nothing and carries a layout to every attention function."""
 
     pack_layout: PackLayout  # of the pack (a tensor has a ``layout`` of its own)
 
