@@ -4,13 +4,14 @@ import json
 from pathlib import Path
 from typing import Any
 
-from packaging.version import InvalidVersion, Version
+from packaging.version import Version
 from transformers import PretrainedConfig
 
 from swift_grpo_ext.errors import EnvironmentMismatchError
 from swift_grpo_ext.hugging_face.release import INSTALLED
 
 CONFIG = "config.json"
+TIED = "tie_word_embeddings"
 
 
 def check_readable(folder: str | Path, installed: Version = INSTALLED) -> None:
@@ -35,12 +36,12 @@ def tie_as_saved(config: PretrainedConfig, folder: str | Path) -> bool:
     """Tie an output layer to the embedding if transformers 4 has saved it so; True if the config untied it.
 
     4 goes by the language model's config, and may leave the field out of the config around it. 5 goes by the
-    latter, finds no weights for an output layer of its own, and draws them at random.
+    latter, finds no weights for an output layer of its own, and draws them at random. Until 5.12 not every
+    config has the field.
     """
     fields, saved_by = _read(folder)
-    text = config.get_text_config()
-    untied = text is not config and text.tie_word_embeddings and not config.tie_word_embeddings
-    if not untied or "tie_word_embeddings" in fields or saved_by is None or saved_by.major > 4:
+    text, around = (getattr(one, TIED, False) for one in (config.get_text_config(), config))
+    if not text or around or TIED in fields or saved_by is None or saved_by.major > 4:
         return False
     config.tie_word_embeddings = True
     return True
@@ -51,5 +52,5 @@ def _read(folder: str | Path) -> tuple[dict[str, Any], Version | None]:
     try:
         fields = json.loads((Path(folder) / CONFIG).read_text(encoding="utf-8"))
         return fields, Version(fields["transformers_version"])
-    except (OSError, ValueError, KeyError, TypeError, InvalidVersion):
+    except (OSError, ValueError, KeyError, TypeError):
         return {}, None

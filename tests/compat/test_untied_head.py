@@ -57,6 +57,17 @@ def test_what_is_said_around_counts_and_so_does_who_saved_it(saved_by_4):
     assert tie_as_saved(AutoConfig.from_pretrained(saved_by_4), saved_by_4)
 
 
+def test_a_config_that_has_no_such_field_is_left_as_it_is(tmp_path):
+    """Of Qwen3-VL's language model and of Qwen2.5-Omni in transformers 5.12."""
+    (tmp_path / "config.json").write_text(json.dumps({"transformers_version": "4.57.6"}))
+
+    class Config:
+        def get_text_config(self):
+            return object()
+
+    assert not tie_as_saved(Config(), tmp_path)
+
+
 def test_no_release_leaves_the_output_layer_at_random(saved_by_4):
     """Whatever the release does: with the config that the patch hands on, weights are those that were saved."""
     config = AutoConfig.from_pretrained(saved_by_4)
