@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from swift.template.templates.gemma import Gemma3VisionTemplate
 
 TARGET = "swift.template.templates.gemma:Gemma3VisionTemplate._encode"
-# Of transformers from 5.11 on: the processor's image token is the one in front of an image's tokens.
+# Of transformers from 5.15 on: the processor's image token is the one in front of an image's tokens.
 _PROCESSOR = "transformers.models.gemma3.processing_gemma3:Gemma3Processor.__init__"
 
 

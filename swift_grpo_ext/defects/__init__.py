@@ -223,9 +223,9 @@ _ALL = (
     Defect(
         "F41",
         "Gemma 3 trains and samples with image tokens that see those before them only, not each other: from "
-        "transformers 5.11 on ms-swift marks the token in front of an image as the image",
-        {**_ANY_HOST, "transformers": ">=5.11"},
-        'pip install "transformers<5.11"',
+        "transformers 5.15 on ms-swift marks the token in front of an image as the image",
+        {**_ANY_HOST, "transformers": ">=5.15"},
+        'pip install "transformers<5.15"',
         (f"{SWIFT}/blob/v4.6.0/swift/template/templates/gemma.py",),
         "F41-gemma-image-types",
     ),

@@ -125,7 +125,7 @@ def test_parts_of_a_micro_batch_have_the_images_of_their_rows():
 
 @pytest.mark.parametrize("marked", [True, False])
 def test_what_the_model_is_told_of_a_token_decides_who_sees_it_not_where_images_are(marked):
-    """transformers 5.11's processor of Gemma 3 marks no image: then its tokens do not see each other."""
+    """transformers 5.15's processor of Gemma 3 marks no image: then its tokens do not see each other."""
     prompt = [*SHARED, ("i1", 3), 5]
     rows = [(prompt, [6, 7], [1, 1]), (prompt, [7, 8], [1, 1])]
     ids = analysed(rows).inputs["input_ids"]
