@@ -62,8 +62,6 @@ def test_sum_over_micro_batches(prove, monkeypatch):
     proof.drift()
 
 
-def test_the_installed_release_has_neither():
-    assert not zero3_trace.fix.probe()
-    assert not zero2_offload.probe()
-    for patch in (zero3_trace.fix, zero2_offload.fix):
-        assert "deepspeed 0.19" in patch.defect.absent_because()
+def test_the_probes_find_in_the_installed_release_what_the_table_says_of_it():
+    for patch, probe in ((zero3_trace.fix, zero3_trace.fix.probe), (zero2_offload.fix, zero2_offload.probe)):
+        assert probe() == (not patch.defect.absent_because())

@@ -24,8 +24,10 @@ def environment(tmp_path_factory):
     ask = [python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"]
     packages = Path(subprocess.run(ask, check=True, capture_output=True, text=True).stdout.strip())
     # Folders named in a .pth file do not get their own .pth files read, so the editable install stays unseen.
+    # Nor does setuptools' own, without which Python 3.12 has no distutils: DeepSpeed imports it.
     seen = [folder for folder in sys.path if folder.endswith("site-packages")]
-    (packages / "host.pth").write_text("\n".join(seen) + "\n")
+    shim = "import _distutils_hack; _distutils_hack.add_shim()"
+    (packages / "host.pth").write_text("\n".join([*seen, shim]) + "\n")
     (wheel,) = folder.glob("*.whl")
     install = [sys.executable, "-m", "pip", "--python", python, "install", "--quiet", "--no-deps", wheel]
     subprocess.run(install, check=True, timeout=120, capture_output=True)
