@@ -136,9 +136,10 @@ def read_for_qwen(asked: Mapping[str, Any]) -> tuple[torch.Tensor, dict[str, obj
 
 
 def give_qwen_a_reader() -> None:
-    """Let ``qwen_vl_utils`` read video files where its last resort is gone: torchvision 0.26 removed it."""
-    import torchvision
+    """Let ``qwen_vl_utils`` read video files, whose last resort is torchvision.
+
+    torchvision reads none from 0.26 on, and before that none with a PyAV that knows no ``metadata_errors``.
+    """
     from qwen_vl_utils import vision_process
 
-    if not hasattr(torchvision.io, "read_video"):
-        vision_process.VIDEO_READER_BACKENDS["torchvision"] = read_for_qwen
+    vision_process.VIDEO_READER_BACKENDS["torchvision"] = read_for_qwen
