@@ -25,4 +25,5 @@ def test_a_process_leaves_its_group_when_it_ends_well(end, status, said):
     result = subprocess.run(
         [sys.executable, "-c", SCRIPT.format(end=end)], capture_output=True, text=True, timeout=300
     )
-    assert (result.returncode, result.stdout.strip()) == (status, said)
+    # torch 2.8 prints there as well, how many peers it has.
+    assert (result.returncode, result.stdout.splitlines()[-1]) == (status, said)

@@ -9,6 +9,7 @@ from transformers import Qwen2_5_VLForConditionalGeneration
 
 from swift_grpo_ext.compat import lost_adapter
 from swift_grpo_ext.errors import RefusedError
+from swift_grpo_ext.hugging_face.release import FIFTH
 from tests.trainer.runs import told
 
 
@@ -32,6 +33,7 @@ def rename(adapter, old, new):
     return sum(old in name for name in weights)
 
 
+@pytest.mark.skipif(not FIFTH, reason="transformers 4 finds their places: it renames what PEFT loads")
 def test_weights_that_reach_nothing_are_an_error(prove, tiny_qwen, adapter):
     """The names that megatron rlhf saves without this package (M9)."""
     number = rename(adapter, ".language_model.layers.", ".layers.")

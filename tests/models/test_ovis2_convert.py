@@ -9,6 +9,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from swift_grpo_ext.errors import CheckpointError, OutputFolderError, RefusedError
+from swift_grpo_ext.hugging_face.answers import parts_of
 from swift_grpo_ext.models.ovis2_convert import INDEX, convert_checkpoint
 from swift_grpo_ext.models.ovis2_keys import convert, native_names
 from swift_grpo_ext.testing import tiny_ovis2
@@ -157,7 +158,7 @@ def test_each_weight_means_what_it_meant(original, tmp_path):
         weights |= {name: weight.double() for name, weight in load_file(shard).items()}
     pixels = torch.randn(2, 3, 56, 56, generator=torch.Generator().manual_seed(1)).double()
     with torch.no_grad(), in_float64():
-        found = model.get_image_features(pixel_values=pixels).pooler_output
+        found = parts_of(model.get_image_features(pixel_values=pixels)).own
         expected = reference_features(weights, pixels, model.config)
     assert (found - expected).abs().max() < DOUBLE
 
