@@ -145,13 +145,14 @@ def installed_version(name: str) -> str | None:
 
 def package_facts() -> list[PackageFact]:
     """Every package that matters, required ones first, each with its problem and fix if it has one."""
-    facts = [_compared(name, *REQUIRED[name]) for name in REQUIRED]
-    return facts + [_compared(name, *OPTIONAL[name], required=False) for name in OPTIONAL]
+    return [
+        _compared(name, *asked, required=name in REQUIRED) for name, asked in (REQUIRED | OPTIONAL).items()
+    ]
 
 
 def between_tested(*names: str) -> list[str]:
     """Of these packages those whose installed release no lane runs, and the releases around it, in words."""
-    facts = [_compared(name, *(REQUIRED.get(name) or OPTIONAL[name]), required=False) for name in names]
+    facts = [_compared(name, *(REQUIRED | OPTIONAL)[name], required=False) for name in names]
     return [f"{fact.name} {fact.installed} {fact.tested}" for fact in facts if fact.tested]
 
 
@@ -162,7 +163,7 @@ def require(*names: str) -> None:
         EnvironmentMismatchError: The first that is not, with what it is needed for and how to install it.
     """
     for name in names:
-        fact = _compared(name, *(REQUIRED.get(name) or OPTIONAL[name]))
+        fact = _compared(name, *(REQUIRED | OPTIONAL)[name])
         if fact.problem:
             raise EnvironmentMismatchError(fact.problem, where=f"needed for {fact.purpose}", fix=fact.fix)
 
