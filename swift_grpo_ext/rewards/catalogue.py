@@ -1,6 +1,7 @@
 """The names of all rewards, and the module that each lives in; a reward is imported when it is asked for."""
 
 import re
+from collections.abc import Iterable
 from importlib import import_module
 
 from swift_grpo_ext.errors import RewardError, SettingsError, nearest
@@ -30,7 +31,6 @@ MODULES: dict[str, str] = {
         "table": "table",
         "json_schema": "json_schema",
         "format": "format",
-        "length": "overlong cosine",
         "repetition": "repetition",
         "judge": "judge",
     }.items()
@@ -38,6 +38,17 @@ MODULES: dict[str, str] = {
 }
 
 NAMES: tuple[str, ...] = tuple(PREFIX + name for name in MODULES)
+# Rewards that are gone, and what to do instead.
+GONE = {
+    "ext_cosine": "ms-swift's own: --reward_funcs cosine, with --cosine_max_len at its default",
+    "ext_overlong": "ms-swift's own: --reward_funcs soft_overlong --soft_cache_length 256",
+}
+
+
+def meant_by(name: str, known: Iterable[str], cutoff: float = 0.0) -> str:
+    """What to do about a name that no reward has: instead of one that is gone, else the nearest; or empty."""
+    close = nearest(name, known, cutoff)
+    return GONE.get(name) or (f"did you mean {close!r}?" if close else "")
 
 
 def get_reward(name: str) -> Reward:
@@ -48,7 +59,7 @@ def get_reward(name: str) -> Reward:
     """
     short = name.removeprefix(PREFIX)
     if short not in MODULES or not name.startswith(PREFIX):
-        raise RewardError(f"unknown reward {name!r}", fix=f"did you mean {nearest(name, NAMES)!r}?")
+        raise RewardError(f"unknown reward {name!r}", fix=meant_by(name, NAMES))
     found = getattr(import_module(f"swift_grpo_ext.rewards.{MODULES[short]}"), short)
     assert isinstance(found, Reward)
     return found

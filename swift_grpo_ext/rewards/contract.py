@@ -246,8 +246,6 @@ class Reward:
     gold_text: Callable[..., str] | None = field(default=None, repr=False)  # the gold as a right answer
     # Parameters whose default is the first of these arguments of ms-swift that is set.
     host_defaults: Mapping[str, tuple[str, ...]] = field(default_factory=dict, repr=False)
-    # Columns filled with the score of another reward unless the row has them.
-    inputs: Mapping[str, str] = field(default_factory=dict, repr=False)
     required: tuple[str, ...] = ()  # parameters that the reward table must set
     settings_only: tuple[str, ...] = ()  # parameters that a row must not set
 
@@ -316,8 +314,8 @@ class Reward:
 
     @functools.cached_property
     def columns(self) -> tuple[str, ...]:
-        """Every column that it may look at: gold, inputs, parameters of the row, and the others."""
-        return tuple(dict.fromkeys((*self.gold, *self.reads, *self.inputs, *self.row_settable)))
+        """Every column that it may look at: gold, parameters of the row, and the others."""
+        return tuple(dict.fromkeys((*self.gold, *self.reads, *self.row_settable)))
 
     @functools.cached_property
     def row_settable(self) -> tuple[str, ...]:

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
-from swift_grpo_ext.errors import RewardError, nearest
-from swift_grpo_ext.rewards.catalogue import NAMES, PREFIX, split_form
+from swift_grpo_ext.errors import RewardError
+from swift_grpo_ext.rewards.catalogue import NAMES, PREFIX, meant_by, split_form
 
 
 def require_reward(name: str, plugins: Sequence[str]) -> None:
@@ -18,7 +18,7 @@ def require_reward(name: str, plugins: Sequence[str]) -> None:
     base, _ = split_form(name)
     known = [*NAMES, *_names_of_ms_swift()]
     if base not in known and (base.startswith(PREFIX) or not plugins):
-        fix = f"did you mean {nearest(base, known)!r}? A reward of your own needs --plugin FILE"
+        fix = f"{meant_by(base, known)} (a reward of your own needs --plugin FILE)"
         raise RewardError(f"no reward is called {base!r}", fix=fix)
 
 

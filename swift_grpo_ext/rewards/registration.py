@@ -7,7 +7,7 @@ from typing import Any
 from swift.rewards.orm import orms
 from swift.utils import import_external_file
 
-from swift_grpo_ext.errors import RewardError, nearest
+from swift_grpo_ext.errors import RewardError
 from swift_grpo_ext.rewards import catalogue
 from swift_grpo_ext.rewards.contract import RewardFunction
 from swift_grpo_ext.rewards.runtime.of_catalogue import AwaitedOfCatalogue, OfCatalogue
@@ -37,9 +37,8 @@ def require_known(names: Sequence[str], where: str = "--reward_funcs") -> None:
         if given:  # metrics show the parameters only of one that is asked for twice
             orms[text] = _class_of(name, text if used[name] > 1 else name, given)
         if text not in orms:
-            meant = nearest(text, orms, cutoff=0.5)
             own = "give the file that registers it to --external_plugins"
-            fix = f"did you mean {meant!r}?" if meant else own
+            fix = catalogue.meant_by(text, orms, cutoff=0.5) or own
             raise RewardError(f"no reward is called {text!r}", where=where, fix=fix)
 
 

@@ -22,7 +22,6 @@ TEXT_ROWS = [
     {"solution": "naïve café 42"},
 ]
 TABLE = "<table><tr><th colspan=2>Year</th></tr><tr><td>2020</td><td>1,234</td></tr></table>"
-LENGTH = {"response_token_ids": list(range(50)), "max_tokens": 100}
 
 ROWS = {
     "ext_iou": BOX_ROWS,
@@ -90,8 +89,6 @@ ROWS = {
         {"tool_calls": [{"name": "a", "arguments": {}}, {"name": "b", "arguments": {"x": [1, 2]}}]},
     ],
     "ext_format": [{}],
-    "ext_overlong": [LENGTH, {"response_token_ids": [[1, 2], [3]], "max_tokens": 2}],
-    "ext_cosine": [{**LENGTH, "accuracy": 1.0}, {**LENGTH, "accuracy": 0.0}],
     "ext_repetition": [{}],
     "ext_judge": [
         {"messages": [{"role": "user", "content": "<image>What is it?"}], "solution": "a cat"},

@@ -13,8 +13,8 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from swift_grpo_ext.errors import SettingsError, nearest
-from swift_grpo_ext.rewards.catalogue import NAMES, PREFIX, get_reward
+from swift_grpo_ext.errors import SettingsError
+from swift_grpo_ext.rewards.catalogue import NAMES, PREFIX, get_reward, meant_by
 
 SETTING = "SWIFT_GRPO_EXT_REWARD_TABLE"
 
@@ -58,7 +58,7 @@ class RewardTable(BaseModel):
             if name in NAMES:
                 get_reward(name).declared.checked(rule.parameters)
             elif name.startswith(PREFIX):
-                raise ValueError(f"unknown reward {name!r}, did you mean {nearest(name, NAMES)!r}?")
+                raise ValueError(f"unknown reward {name!r}, {meant_by(name, NAMES)}")
             elif rule.parameters:
                 raise ValueError(f"{name} is not of the catalogue and takes no parameters")
         return self

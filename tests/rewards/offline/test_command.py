@@ -179,6 +179,8 @@ def test_a_fault_of_the_table_is_told_with_the_option_and_the_file(data, run, tm
 
 @pytest.mark.parametrize("plugins", [[], ["mine.py"]])
 def test_an_unknown_reward_is_named_in_a_moment(plugins, data):
+    with pytest.raises(RewardError, match="no reward is called 'ext_cosine' -> ms-swift's own"):
+        command.run(data, ["ext_cosine"], gold=True, plugins=plugins)
     with pytest.raises(RewardError, match="no reward is called 'ext_iuo' -> did you mean 'ext_iou'"):
         command.run(data, ["ext_iuo"], gold=True, plugins=plugins)
 

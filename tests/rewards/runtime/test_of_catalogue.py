@@ -125,17 +125,13 @@ def test_a_reward_at_fault_is_a_failure_with_its_traceback(function, what, tmp_p
 
 
 def test_parameters_come_from_row_table_host_and_defaults_in_this_order(score):
-    arguments = SimpleNamespace(
-        soft_max_length=None, max_completion_length=100, soft_cache_length=50, output_dir=None
-    )
-    tokens = {"response_token_ids": [[1] * 75] * 2}
-    assert score("ext_overlong", ["", ""], arguments=arguments, **tokens)[0] == [-0.5, -0.5]
-    table = {"rewards": {"ext_overlong": {"parameters": {"max_tokens": 80, "cache_tokens": 10}}}}
-    assert score("ext_overlong", ["", ""], table, arguments, **tokens)[0] == [-0.5, -0.5]
-    assert score("ext_overlong", ["", ""], table, arguments, **tokens, max_tokens=[None, 1000])[0] == [
-        -0.5,
-        0.0,
-    ]
+    arguments = SimpleNamespace(repetition_n_grams=2, repetition_max_penalty=-0.5, output_dir=None)
+    loop = ["no no no no"] * 2
+    assert score("ext_repetition", loop)[0] == [-0.5, -0.5], "one of two trigrams stood before"
+    assert score("ext_repetition", loop, arguments=arguments)[0] == pytest.approx([-1 / 3, -1 / 3])
+    table = {"rewards": {"ext_repetition": {"parameters": {"ngram": 1}}}}
+    assert score("ext_repetition", loop, table, arguments)[0] == pytest.approx([-0.375, -0.375])
+    assert score("ext_repetition", loop, table, arguments, ngram=[None, 4])[0] == pytest.approx([-0.375, 0])
 
 
 def test_routing_and_gold(score):
@@ -143,16 +139,6 @@ def test_routing_and_gold(score):
     good = "<think>x</think><answer>B</answer>"
     columns = {"task": ["choice", "quiz", "ocr", None], "letter": ["B"] * 4, "solution": ["A"] * 4}
     assert score("ext_choice", [good, "A", good, good], table, **columns)[0] == [1.0, 0.0, None, None]
-
-
-def test_the_accuracy_of_a_cosine_is_another_rewards(score):
-    table = {"rewards": {"ext_cosine": {"parameters": {"max_tokens": 10, "accuracy_reward": "ext_choice"}}}}
-    columns = {"solution": ["B"] * 3, "response_token_ids": [[1] * 10] * 3, "accuracy": [None, None, 0.0]}
-    assert score("ext_cosine", ["<answer>B</answer>", "<answer>C</answer>", "B"], table, **columns)[0] == [
-        0.5,
-        0.0,
-        0.0,
-    ]
 
 
 @pytest.mark.parametrize(

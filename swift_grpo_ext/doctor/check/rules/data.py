@@ -285,7 +285,8 @@ def _unknown_reward(run: Run) -> Iterator[Problem]:
             yield Problem(f"{name} needs our plugin", "--reward_funcs", OUR_PLUGIN)
         elif name not in registered and (name.startswith("ext_") or not run.has_plugins_of_the_user):
             close = sure(name, registered)
-            fix = f"--reward_funcs {close}" if close else "register it in --external_plugins"
+            usual = f"--reward_funcs {close}" if close else "register it in --external_plugins"
+            fix = catalogue.GONE.get(name, usual)
             yield Problem(f"no reward is called {name}", "--reward_funcs", fix)
 
 
