@@ -26,7 +26,7 @@ BY_HAND = "write-your-own.md"
 PLACE = "where-an-answer-stands.md"
 # Pages, and the rewards on each.
 KINDS = {
-    "boxes-and-points": ["iou", "giou", "detection_f1", "point_in_box", "segmentation_points"],
+    "boxes-and-points": ["iou", "giou", "detection_f1", "point_in_box"],
     "actions-and-time": ["click", "tool_call", "temporal_iou"],
     "numbers": ["count", "count_shaped", "numeric", "math"],
     "choices": ["choice", "yes_no", "answer"],
@@ -214,7 +214,7 @@ def answer_section(reward: Reward) -> str:
 
 def facts(reward: Reward) -> str:
     """What the code says about the reward, as a table."""
-    others = [*reward.reads, *reward.inputs]
+    others = reward.reads
     rows = {
         "range": f"{reward.low:g} to {reward.high:g}",
         "runs": RUNS[reward.cost],

@@ -15,7 +15,7 @@ _PARAMETER = re.compile(r",(?=\s{0,4}\w{1,40}\s{0,4}=)")
 MODULES: dict[str, str] = {
     name: module
     for module, names in {
-        "grounding": "iou giou point_in_box segmentation_points",
+        "grounding": "iou giou point_in_box",
         "detection": "detection_f1",
         "click": "click",
         "tool_use": "tool_call",
@@ -42,6 +42,7 @@ NAMES: tuple[str, ...] = tuple(PREFIX + name for name in MODULES)
 GONE = {
     "ext_cosine": "ms-swift's own: --reward_funcs cosine, with --cosine_max_len at its default",
     "ext_overlong": "ms-swift's own: --reward_funcs soft_overlong --soft_cache_length 256",
+    "ext_segmentation_points": "ext_iou for the boxes, ext_point_in_box for points in them",
 }
 
 

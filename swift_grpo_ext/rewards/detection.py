@@ -64,7 +64,7 @@ def detection_f1(
         >>> get_reward("ext_detection_f1")(answer, {"solution": gold})
         0.5
     """
-    gold = gold_places(columns, "box", places)
+    gold = gold_places(columns, places)
     numbers = [region.label for region in gold if region.label.isdecimal()]
     if numbers:
         raise Unscorable(f"gold label {numbers[0]!r} is a class number: write the class's name")

@@ -43,9 +43,6 @@ FORMS: dict[str, Form] = {
     "ext_giou": _BOX,
     "ext_detection_f1": _BOXES,
     "ext_point_in_box": _POINT,
-    "ext_segmentation_points": Form(
-        '{"bbox_2d": [10, 20, 110, 220], "point_2d": [60, 120]}', "the box and a point on the object as JSON"
-    ),
     "ext_click": Form('{"action": "click", "coordinate": [60, 120]}', "one action as JSON"),
     "ext_tool_call": Form('{"name": "search", "arguments": {"query": "cat"}}', "the call as JSON"),
     "ext_temporal_iou": Form("[3.5, 12]", "start and end in seconds, in square brackets"),

@@ -36,10 +36,6 @@ ROWS = {
         {"solution": BOX},
         {"action": '{"name": "computer_use", "arguments": {"action": "scroll", "direction": "down"}}'},
     ],
-    "ext_segmentation_points": [
-        {"solution": [{"bbox_2d": BOX, "point_2d": [60, 120]}], "image_sizes": SIZES},
-        {"solution": [{"bbox_2d": [0.1, 0.1, 0.4, 0.4], "point_2d": [0.2, 0.2]}], "frame": "norm1"},
-    ],
     "ext_temporal_iou": [
         {"solution": [12.5, 30]},
         {"solution": "from 12.5s to 30s"},

@@ -73,15 +73,15 @@ PLACES = Places()
 OBJECTS = Objects()
 
 
-def gold_places(columns: Columns, kind: Kind, places: Places) -> list[Region]:
-    """The row's gold objects in the frame of the answers; empty if there is nothing to be found."""
-    regions, source = gold_regions(columns, GOLD, kind, places)
+def gold_places(columns: Columns, places: Places) -> list[Region]:
+    """The row's gold objects, each with a box, in the frame of the answers; empty if there is nothing to be found."""
+    regions, source = gold_regions(columns, GOLD, "box", places)
     return converted(regions, source, places.frame, columns, places)
 
 
 def gold_boxes(columns: Columns, places: Places) -> list[Box]:
     """The boxes of `gold_places`."""
-    return [region.box for region in gold_places(columns, "box", places) if region.box is not None]
+    return [region.box for region in gold_places(columns, places) if region.box is not None]
 
 
 def matched(

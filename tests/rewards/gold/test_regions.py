@@ -9,9 +9,7 @@ from swift_grpo_ext.rewards.gold.columns import gold_completion
 
 SIZES = [{"original": [640, 480], "resized": [640, 480]}, {"original": [100, 50], "resized": [200, 100]}]
 CORNERS = "[10, 20, 110, 220]"
-IOU, F1, POINT, SEGMENT = map(
-    get_reward, ("ext_iou", "ext_detection_f1", "ext_point_in_box", "ext_segmentation_points")
-)
+IOU, F1, POINT = map(get_reward, ("ext_iou", "ext_detection_f1", "ext_point_in_box"))
 
 
 def of(gold, **columns):
@@ -102,7 +100,7 @@ def test_the_order_of_answers():
 
 
 @pytest.mark.parametrize("gold", [[], None, "", "[]", {"ref": [], "bbox": []}, "none"])
-@pytest.mark.parametrize("reward", [IOU, F1, POINT, SEGMENT, get_reward("ext_giou")])
+@pytest.mark.parametrize("reward", [IOU, F1, POINT, get_reward("ext_giou")])
 def test_where_there_is_nothing_the_right_answer_says_so(gold, reward):
     row = of(gold, empty_gold="nothing")
     for right in ("[]", "```json\n[]\n```", "None", "none.", '{"objects": []}'):
