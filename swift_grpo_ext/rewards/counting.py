@@ -1,8 +1,7 @@
 """Counting objects."""
 
 from swift_grpo_ext.rewards.contract import Columns, Outcome, reward
-from swift_grpo_ext.rewards.gold.columns import read_gold
-from swift_grpo_ext.rewards.place import answer_of
+from swift_grpo_ext.rewards.place import answer_of, read_gold
 from swift_grpo_ext.rewards.values import count as counts
 
 GOLD = ("solution", "count", "answer")

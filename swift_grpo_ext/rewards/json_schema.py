@@ -15,10 +15,9 @@ from swift_grpo_ext.rewards.contract import (
     restored,
     reward,
 )
-from swift_grpo_ext.rewards.gold.columns import short_enough
 from swift_grpo_ext.rewards.gold.geometry import best_assignment
 from swift_grpo_ext.rewards.json_text import Json, decoded, strict
-from swift_grpo_ext.rewards.place import answer_of, unfenced, unwrapped
+from swift_grpo_ext.rewards.place import answer_of, short_enough, unfenced, unwrapped
 
 GOLD = ("solution", "answer")
 MAX_DEPTH = 32  # what lies deeper is not compared

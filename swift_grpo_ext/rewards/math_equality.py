@@ -1,8 +1,7 @@
 """Mathematical equality, by Math-Verify."""
 
 from swift_grpo_ext.rewards.contract import Columns, Outcome, Unscorable, reward
-from swift_grpo_ext.rewards.gold.columns import read_gold
-from swift_grpo_ext.rewards.place import answer_of
+from swift_grpo_ext.rewards.place import answer_of, read_gold
 from swift_grpo_ext.rewards.values import mathematics
 
 GOLD = ("solution", "answer")

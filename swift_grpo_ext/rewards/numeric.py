@@ -5,8 +5,7 @@ from typing import Annotated, TypeAlias
 from pydantic import Field
 
 from swift_grpo_ext.rewards.contract import Columns, Outcome, reward
-from swift_grpo_ext.rewards.gold.columns import read_gold
-from swift_grpo_ext.rewards.place import answer_of
+from swift_grpo_ext.rewards.place import answer_of, read_gold
 from swift_grpo_ext.rewards.values import number
 from swift_grpo_ext.rewards.values.number import Quantity
 

@@ -5,8 +5,8 @@ from typing import Annotated
 from pydantic import Field
 
 from swift_grpo_ext.rewards.contract import Columns, Outcome, Unscorable, reward
-from swift_grpo_ext.rewards.gold.columns import gold_string, gold_strings
-from swift_grpo_ext.rewards.place import answer_of, bare_gold
+from swift_grpo_ext.rewards.gold.columns import gold_strings
+from swift_grpo_ext.rewards.place import answer_of, bare_gold, gold_string
 from swift_grpo_ext.rewards.values.text import edit_similarity, normalise
 
 _ANSWERS = ("solution", "answers", "answer")

@@ -28,11 +28,13 @@ usual ones.
 """
 
 import re
-from collections.abc import Iterable
-from typing import Literal, TypeAlias
+from collections.abc import Callable, Iterable
+from typing import Literal, TypeAlias, TypeVar
 
-from swift_grpo_ext.rewards.contract import Unread
-from swift_grpo_ext.rewards.json_text import decoded, strict
+from swift_grpo_ext.rewards.contract import Columns, Unread, Unscorable, as_gold, gold_value
+from swift_grpo_ext.rewards.json_text import Json, decoded, strict
+
+_T = TypeVar("_T")
 
 # A short value; a number or formula; a place on the image or an action, which may stand in a call or a fence.
 # A value that may begin a longer text; one of which there may be several; a long text;
@@ -317,3 +319,47 @@ def bare_gold(text: str) -> str:
     text = text if text.isascii() else text.translate(_WIDTH)
     label = _LABEL.match(text)
     return unwrapped(text[label.end() :] if label else text)
+
+
+def read_gold(columns: Columns, names: tuple[str, ...], read: Callable[[str], _T]) -> _T:
+    """The gold of a row, read as answers are.
+
+    Raises:
+        NoGold: Every one of the columns is missing or empty.
+        Unscorable: The gold is no value of this kind.
+    """
+    gold = gold_value(columns, names)
+    return as_gold(read, bare_gold(str(gold) if isinstance(gold, bool) else _as_string(gold)))
+
+
+def gold_string(columns: Columns, names: tuple[str, ...]) -> str:
+    """The gold as text: numbers are written out, a list of one is its item, anything else is unscorable.
+
+    Raises:
+        NoGold: Every one of the columns is missing or empty.
+        Unscorable: The gold is not one text or number, or longer than an answer may be.
+    """
+    return _as_string(gold_value(columns, names))
+
+
+def _as_string(value: Json) -> str:
+    items = value if isinstance(value, list) else [value]
+    if len(items) == 1 and is_text(items[0]):
+        return short_enough(str(items[0]))
+    raise Unscorable(f"gold {value!r:.80} is not text")
+
+
+def short_enough(gold: str) -> str:
+    """The gold, if an answer may be as long; no answer could reach a longer one.
+
+    Raises:
+        Unscorable: The gold is longer than that.
+    """
+    if len(gold) > MAX_ANSWER_CHARS:
+        raise Unscorable(f"gold of {len(gold)} characters, an answer has at most {MAX_ANSWER_CHARS}")
+    return gold
+
+
+def is_text(value: Json) -> bool:
+    """A text or a number, which is written out."""
+    return isinstance(value, (str, int, float)) and not isinstance(value, bool)

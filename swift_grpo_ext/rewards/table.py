@@ -8,8 +8,7 @@ from functools import cache
 from typing import TypeAlias, TypeVar
 
 from swift_grpo_ext.rewards.contract import Columns, Outcome, Unread, Unscorable, reward
-from swift_grpo_ext.rewards.gold.columns import gold_string
-from swift_grpo_ext.rewards.place import answer_of
+from swift_grpo_ext.rewards.place import answer_of, gold_string
 from swift_grpo_ext.rewards.values.text import edit_similarity
 
 GOLD = ("solution", "table", "answer")

@@ -74,7 +74,7 @@ OBJECTS = Objects()
 
 
 def gold_places(columns: Columns, places: Places) -> list[Region]:
-    """The row's gold objects, each with a box, in the frame of the answers; empty if there is nothing to be found."""
+    """The row's gold objects, each with a box, in the frame of the answers; empty if there is nothing."""
     regions, source = gold_regions(columns, GOLD, "box", places)
     return converted(regions, source, places.frame, columns, places)
 
