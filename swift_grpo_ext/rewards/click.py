@@ -4,6 +4,7 @@ import json
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from functools import lru_cache
 from typing import Annotated, Any
 
 from pydantic import Field
@@ -38,6 +39,12 @@ _AS_COMPARED: dict[str, Callable[[str], Any]] = {
 _NEED_A_PLACE = ("click", "long_press", "hover", "drag")  # also ``double_click``
 
 
+@lru_cache(maxsize=1024)
+def _read_gold(gold: str, places: Places) -> Action:
+    """The action that a gold is, read once for all completions of a group."""
+    return as_gold(read, gold, places.in_gold)
+
+
 def _gold_action(columns: Columns, places: Places) -> Action:
     """The row's action, in the frame of the answers.
 
@@ -53,7 +60,7 @@ def _gold_action(columns: Columns, places: Places) -> Action:
     }
     if beside and isinstance(gold, str) and not gold.startswith("{"):
         gold = {"action": gold, **beside}
-    action = as_gold(read, unwrapped(as_text(gold)), places.in_gold)
+    action = _read_gold(unwrapped(as_text(gold)), places)
     source = places.gold_frame or places.frame
     target, end = (
         place and converted([place], source, places.frame, columns, places)[0]

@@ -280,7 +280,8 @@ class Reward:
         except Unread as fault:
             return Outcome(self.low, f"{UNREAD}{fault}")
         outcome = result if isinstance(result, Outcome) else Outcome(result)
-        return outcome if outcome.score is None else replace(outcome, score=self.checked(outcome.score))
+        score = outcome.score if outcome.score is None else self.checked(outcome.score)
+        return outcome if score is outcome.score else replace(outcome, score=score)
 
     def _chosen(
         self, columns: Columns, defaults: Columns | None, parameters: dict[str, object]
