@@ -203,7 +203,6 @@ def score(
     table: Annotated[str, typer.Option(help="Parameters, tasks, golds: JSON, or a path to it.")] = "",
     plugin: Annotated[list[str] | None, typer.Option(help="File with rewards of your own.")] = None,
     output: Annotated[Path | None, typer.Option(help="Folder for scores.jsonl.")] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Score completions, or gold answers, without a run (exit code 1 if a gold answer is not best).
 
@@ -226,7 +225,6 @@ def score(
         table=table,
         plugins=plugin or [],
         output=output,
-        as_json=json,
     )
     if not well:
         raise typer.Exit(1)

@@ -1,6 +1,5 @@
 """The command ``swift-grpo-ext score``."""
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -22,10 +21,9 @@ def run(
     gold: bool = False,
     table: str = "",
     output: Path | None = None,
-    as_json: bool = False,
     plugins: Sequence[str] = (),
 ) -> bool:
-    """Score a file, print and write the figures; True if no reward failed and a gold reaches the maximum.
+    """Score a file, print and write the scores; True if no reward failed and a gold reaches the maximum.
 
     Raises:
         SettingsError: Options contradict each other, or the folder cannot be written.
@@ -42,12 +40,9 @@ def run(
     texts = None if gold else completions_of(rows, completions)
     results = [score(name, rows, texts, rules, plugins) for name in names]
     file = _write(results, output or Path())
-    if as_json:
-        print(json.dumps(printed.summary(results, file), ensure_ascii=False, indent=1, default=str))
-    else:
-        printed.print_all(results)
-        print(file)
-    has_failed = any(scores.figures["failed"] for scores in results)
+    printed.print_all(results)
+    print(file)
+    has_failed = any(scores.has_failed for scores in results)
     if not gold and not has_failed and not any(scores.numbers for scores in results):
         columns = ", ".join(dict.fromkeys(name for row in rows for name in row))
         fix = f"the rows have the columns {columns}; the reward table can name another gold"

@@ -5,6 +5,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from statistics import fmean, pstdev
 from typing import Any
 
 from rich.box import SIMPLE_HEAD
@@ -37,10 +38,10 @@ def print_all(results: Sequence[Scores]) -> None:
 
 def _lines_of(scores: Scores) -> Iterator[str]:
     """Figures, and the rows that want something by their reasons."""
-    name, total, wanting, figures = scores.name, len(scores.records), scores.wanting, scores.figures
-    means = "".join(f", {key} {figures[key]:.3g}" for key in ("mean", "std") if key in figures)
+    name, total, wanting, numbers = scores.name, len(scores.records), scores.wanting, scores.numbers
+    means = f", mean {fmean(numbers):.3g}, std {pstdev(numbers):.3g}" if numbers else ""
     what = "golds read" if scores.of_golds else "rows scored"
-    yield f"{name}: {figures['scored']} of {total} {what}{means}"
+    yield f"{name}: {len(numbers)} of {total} {what}{means}"
     if wanting:
         below = f"below the maximum of {scores.high:g}" if scores.of_golds else "without a score"
         yield f"{name}: {len(wanting)} of {total} rows {below}"
@@ -49,14 +50,6 @@ def _lines_of(scores: Scores) -> Iterator[str]:
     elif scores.of_golds:
         all_best = f"all {total} gold answers get the maximum of {scores.high:g}"
         yield f"{name}: {all_best if total else 'the reward table gives it none of the rows'}"
-
-
-def summary(results: Sequence[Scores], file: Path) -> dict[str, object]:
-    """The figures, and every row that wants something, as JSON can carry them."""
-    return {
-        "rewards": [{**scores.figures, "rows": scores.wanting} for scores in results],
-        "files": [str(file)],
-    }
 
 
 def write_scores(results: Sequence[Scores], path: Path) -> None:

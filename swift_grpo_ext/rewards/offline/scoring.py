@@ -1,7 +1,6 @@
 """Completions, or gold answers, scored as a run would."""
 
 import asyncio
-import statistics
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -42,17 +41,9 @@ class Scores:
         return [record for record in self.records if record["score"] is None or record["score"] < least]
 
     @property
-    def figures(self) -> dict[str, Any]:
-        """Figures by their names; no mean and std where there is no score."""
-        numbers = self.numbers
-        means = {"mean": statistics.fmean(numbers), "std": statistics.pstdev(numbers)} if numbers else {}
-        return {
-            "reward": self.name,
-            "scored": len(numbers),
-            "unscored": len(self.records) - len(numbers),
-            "failed": sum(record["failed"] for record in self.records),
-            **means,
-        }
+    def has_failed(self) -> bool:
+        """The reward failed on a row."""
+        return any(record["failed"] for record in self.records)
 
 
 def score(

@@ -105,18 +105,6 @@ def test_gold_of_the_examples_gets_the_maximum_although_resized_sizes_are_unknow
     assert len(records) == 32
 
 
-def test_figures_as_json(data, run, capsys):
-    assert not run(data, "ext_iou", gold=True, as_json=True)[0]
-    (figures,) = json.loads(capsys.readouterr().out)["rewards"]
-    assert (figures["reward"], figures["scored"], figures["unscored"], figures["mean"]) == (
-        "ext_iou",
-        2,
-        1,
-        1.0,
-    )
-    assert [row["row"] for row in figures["rows"]] == [3]
-
-
 def test_an_output_that_cannot_be_written_is_an_error(data):
     with pytest.raises(SettingsError, match=r"cannot write: .* \[--output /proc/none\]"):
         command.run(data, ["ext_iou"], gold=True, output=Path("/proc/none"))
