@@ -19,6 +19,7 @@ from swift_grpo_ext.rewards.place import answer_of, bare_gold
 from swift_grpo_ext.rewards.values.choice import read, read_all
 
 GOLD = ("solution", "answer")
+_MARKED = re.compile(r"\s*\(?(\w{1,8})[).:：、]\s*")  # "(B) a dog"
 
 
 def options_of(columns: Columns) -> dict[str, str]:
@@ -34,8 +35,11 @@ def options_of(columns: Columns) -> dict[str, str]:
     if not isinstance(options, Mapping):
         raise Unscorable(f"options {options!r:.80} are neither a list nor a mapping, nor JSON of one")
     listed = {str(letter).strip().upper(): str(text) for letter, text in options.items() if text is not None}
-    marks = {letter: rf"\A\s*\(?{re.escape(letter)}[).:：、]\s*" for letter in listed}
-    return {letter: re.sub(marks[letter], "", text) for letter, text in listed.items()}
+    marks = {letter: _MARKED.match(text) for letter, text in listed.items()}
+    return {
+        letter: text[mark.end() :] if (mark := marks[letter]) and mark[1] == letter else text
+        for letter, text in listed.items()
+    }
 
 
 def _gold_letters(columns: Columns, options: dict[str, str]) -> frozenset[str]:

@@ -28,7 +28,8 @@ usual ones.
 """
 
 import re
-from collections.abc import Callable, Iterable
+from collections import deque
+from collections.abc import Callable
 from typing import Literal, TypeAlias, TypeVar
 
 from swift_grpo_ext.rewards.contract import Columns, Unread, Unscorable, as_gold, gold_value
@@ -60,7 +61,6 @@ THOUGHTS = {
     "<|channel>thought": "<channel|>",
     "<|channel|>analysis<|message|>": "<|channel|>final<|message|>",
 }
-_IN_MARKS = ("think", "thought", "reason", "analysis", "reflection")  # most texts hold none of these
 BLOCKS = {
     "<answer>": "</answer>",
     "<final_answer>": "</final_answer>",
@@ -84,6 +84,8 @@ MAX_SHORT = 160  # characters of these words
 MAX_PLACES = 2_000  # characters at the end of a text in which numbers in brackets are looked for
 MAX_LINE = 400  # characters at the end of a line that may give the answer
 
+_THOUGHT = re.compile("|".join(map(re.escape, (*THOUGHTS, *THOUGHTS.values()))))
+_BLOCK = re.compile("|".join(map(re.escape, BLOCKS)))
 _BOX = re.compile(r"\\(?:boxed|fbox)\s{0,2}\{")
 _BRACE = re.compile(r"[{}]")
 _FENCED = re.compile(r"```[\w+-]{0,16}[ \t]*\n?(.*?)(?:```\w{0,8}|\Z)", re.DOTALL)
@@ -144,18 +146,15 @@ def behind_thought(completion: str) -> str:
         Unread: The thought is never closed.
     """
     text = completion[-MAX_READ:]
-    plain = _lower(text)
-    marks = THOUGHTS if any(word in plain for word in _IN_MARKS) else {}
-    opened, _ = _last(plain, marks)
-    if opened < 0 and len(text) < len(completion):
-        opened = 0 if completion[:64].lstrip().lower().startswith(tuple(THOUGHTS)) else -1
-    closed, mark = _last(plain, marks.values())
-    if opened > closed:
+    mark = _last(_THOUGHT, _lower(text))
+    # A thought may have been opened before what is read.
+    first = mark[0] if mark else completion[:64].lstrip().lower() if len(text) < len(completion) else ""
+    if first.startswith(tuple(THOUGHTS)):
         raise Unread("the thought is never closed")
-    text = text[closed + len(mark) :] if closed >= 0 else text
+    text = text[mark.end() :] if mark else text
     text = text.strip().removeprefix("<s>").lstrip()
-    while end := next((end for end in ENDS if text.endswith(end)), ""):
-        text = text.removesuffix(end).rstrip()
+    while text.endswith(ENDS):
+        text = text.removesuffix(next(filter(text.endswith, ENDS))).rstrip()
     return text
 
 
@@ -165,9 +164,9 @@ def _lower(text: str) -> str:
     return plain if len(plain) == len(text) else text
 
 
-def _last(text: str, marks: Iterable[str]) -> tuple[int, str]:
-    """Where the last of these marks starts, and which it is; -1 if there is none."""
-    return max([(text.rfind(mark), mark) for mark in marks], default=(-1, ""))
+def _last(marks: re.Pattern[str], text: str) -> re.Match[str] | None:
+    """The last of these marks in a text."""
+    return next(iter(deque(marks.finditer(text), maxlen=1)), None)
 
 
 def last_block(text: str) -> str | None:
@@ -175,11 +174,11 @@ def last_block(text: str) -> str | None:
     if "<" not in text:
         return None
     plain = _lower(text)
-    start, mark = _last(plain, BLOCKS)
-    if start < 0:
+    mark = _last(_BLOCK, plain)
+    if mark is None:
         return None
-    end = plain.find(BLOCKS[mark], start)
-    return text[start + len(mark) : end if end >= 0 else len(text)].strip()
+    end = plain.find(BLOCKS[mark[0]], mark.end())
+    return text[mark.end() : end if end >= 0 else len(text)].strip()
 
 
 def _within(text: str, kind: Kind) -> str:
