@@ -32,7 +32,7 @@ def _tokens(text: str) -> list[str]:
 @reward(
     low=-1.0,
     high=0.0,
-    host_defaults={"ngram": ("repetition_n_grams",), "max_penalty": ("repetition_max_penalty",)},
+    host_defaults={"ngram": "repetition_n_grams", "max_penalty": "repetition_max_penalty"},
 )
 def repetition(
     completion: str,

@@ -1,7 +1,11 @@
 """Parameters beside the name of a reward, and in direct calls."""
 
+import sys
+from itertools import pairwise
+
 import pytest
 
+import swift_grpo_ext
 from swift_grpo_ext.errors import RewardError, SettingsError
 from swift_grpo_ext.rewards.catalogue import get_reward, split_form
 from swift_grpo_ext.rewards.runtime.of_catalogue import OfCatalogue
@@ -50,6 +54,25 @@ def test_a_batch_is_refused_with_what_to_do():
     with pytest.raises(RewardError, match="a batch of 2 completions"):
         get_reward("ext_choice")(["A", "B"], row)
     assert get_reward("ext_choice")([{"role": "assistant", "content": "A"}], {"solution": "A"}) == 1.0
+
+
+def test_a_score_is_four_files_and_twelve_calls_between_them():
+    """The way of a completion, which who asks for the reason of a score walks."""
+    count, row, files = get_reward("ext_count"), {"solution": 4}, []
+    assert count("<answer>4</answer>", row) == 1.0
+
+    def note(frame, event, _):
+        if event == "call" and frame.f_code.co_filename.startswith(swift_grpo_ext.__path__[0]):
+            files.append(frame.f_code.co_filename)
+
+    before = sys.getprofile()
+    sys.setprofile(note)
+    try:
+        count("<answer>4</answer>", row)
+    finally:
+        sys.setprofile(before)
+    assert len(set(files)) <= 4
+    assert sum(one != other for one, other in pairwise(files)) <= 12
 
 
 def test_the_frame_of_the_models_family_is_the_default_of_a_run():

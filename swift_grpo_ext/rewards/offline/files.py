@@ -78,16 +78,11 @@ def completions_of(rows: Rows, path: Path | None) -> list[str]:
         if theirs and ours and theirs != ours:
             mismatch = f"completion to {theirs[:60]!r} for a row that asks {ours[:60]!r}"
             raise DatasetRowError(mismatch, where=where, fix="infer without shuffling, on the same file")
-        held = (
-            [line[key] for key in TEXT_KEYS if line.get(key) is not None]
-            if isinstance(line, dict)
-            else [line]
-        )
-        text = completion_text(held[0]) if held and isinstance(held[0], list) else next(iter(held), None)
+        fields = line if isinstance(line, dict) else {TEXT_KEYS[0]: line}
+        held = next((fields[key] for key in TEXT_KEYS if fields.get(key) is not None), None)
+        text = completion_text(held) if isinstance(held, list) else held
         if not isinstance(text, str):
-            fix = f"a text, or an object with {' or '.join(TEXT_KEYS)}" + " or --completions FILE" * (
-                not path
-            )
+            fix = f"a text, or an object with {' or '.join(TEXT_KEYS)}, or --completions FILE"
             raise DatasetRowError("no completion", where=where, fix=fix)
         completions.append(text)
     return completions

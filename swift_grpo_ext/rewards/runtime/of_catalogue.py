@@ -77,9 +77,8 @@ class OfCatalogue(Scored):
         rule = table.rule(reward.name)
         defaults = {
             parameter: value
-            for parameter, names in reward.host_defaults.items()
-            for name_there in reversed(names)  # the first that is set counts
-            if (value := getattr(arguments, name_there, None)) is not None
+            for parameter, argument in reward.host_defaults.items()
+            if (value := getattr(arguments, argument, None)) is not None
         }
         self.parameters = reward.declared.checked({**defaults, **rule.parameters, **(given or {})})
         for needed in reward.required:
