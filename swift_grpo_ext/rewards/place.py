@@ -30,6 +30,7 @@ usual ones.
 import re
 from collections import deque
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Literal, TypeAlias, TypeVar
 
 from swift_grpo_ext.rewards.contract import Columns, Unread, Unscorable, as_gold, gold_value
@@ -328,7 +329,14 @@ def read_gold(columns: Columns, names: tuple[str, ...], read: Callable[[str], _T
         Unscorable: The gold is no value of this kind.
     """
     gold = gold_value(columns, names)
-    return as_gold(read, bare_gold(str(gold) if isinstance(gold, bool) else _as_string(gold)))
+    value: _T = _read_once(read, str(gold) if isinstance(gold, bool) else _as_string(gold))
+    return value
+
+
+@lru_cache(maxsize=1024)
+def _read_once(read: Callable[[str], _T], gold: str) -> _T:
+    """The value of a gold, which is the same for all completions of a group."""
+    return as_gold(read, bare_gold(gold))
 
 
 def gold_string(columns: Columns, names: tuple[str, ...]) -> str:

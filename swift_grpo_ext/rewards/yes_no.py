@@ -9,7 +9,11 @@ _WORDS = {True: "yes", False: "no"}
 
 
 def _gold(columns: Columns) -> bool:
-    return read_gold(columns, GOLD, lambda text: text == "1" if text in ("0", "1") else polarity.read(text))
+    return read_gold(columns, GOLD, _read_gold)
+
+
+def _read_gold(text: str) -> bool:
+    return text == "1" if text in ("0", "1") else polarity.read(text)
 
 
 @reward(gold=GOLD, gold_text=lambda row, **_: _WORDS[_gold(row)])

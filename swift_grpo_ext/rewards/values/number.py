@@ -88,7 +88,7 @@ def _with_unit(number: re.Match[str], rest: str) -> Quantity | None:
     if scale := _SCALE.match(rest):
         value *= SCALES.get(scale[1], math.nan)
         rest = rest[scale.end() :]
-    unit = find_unit(rest.strip()) if len(rest) < MAX_UNIT else NO_UNIT
+    unit = find_unit(rest.strip()) if 0 < len(rest) < MAX_UNIT else NO_UNIT
     if rest and unit is NO_UNIT and not _WHAT.fullmatch(rest):
         return None
     whole = "." not in digits and not (divisor or power or exponent)
