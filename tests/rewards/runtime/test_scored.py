@@ -120,6 +120,7 @@ def test_rows_that_cannot_be_scored_for_one_reason_are_told_of_once_whatever_the
     capsys, monkeypatch
 ):
     monkeypatch.setattr(ledger_module, "_printed", set())
+    drain("ext_iou")  # of other tests
     scored = OfCatalogue(get_reward("ext_iou"), table=RewardTable())
     golds = [[44, 3, 78], [5, 6, 7], [8, 9, 10]]
     assert scored(["[1, 2, 3, 4]"] * 3, solution=golds) == [None] * 3
