@@ -233,7 +233,7 @@ class Scored:
             report.counts[INFINITE] += 1
             say(f"reward {self.name!r} gives infinite scores; such completions count as not scored")
         elif outcome.score is None and outcome.reason not in ("", NOT_A_NUMBER):
-            kind = re.sub(r"\d+", "#", outcome.reason).split("'")[0][:160]
+            kind = re.sub(r"'[^']*'|\d+", "#", outcome.reason)[:160]
             report.unscored[kind] += 1
             if self.tells:
                 line = self._unscored(outcome.reason, row, batch.row(row))

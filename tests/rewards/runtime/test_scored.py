@@ -125,7 +125,14 @@ def test_rows_that_cannot_be_scored_for_one_reason_are_told_of_once_whatever_the
     golds = [[44, 3, 78], [5, 6, 7], [8, 9, 10]]
     assert scored(["[1, 2, 3, 4]"] * 3, solution=golds) == [None] * 3
     assert capsys.readouterr().err.count("does not score a row: gold [") == 1
-    assert sum(drain("ext_iou").unscored.values()) == 3
+    (kind,) = drain("ext_iou").unscored.items()
+    assert kind == ("gold [#, #, #] holds # objects, need # to #", 3)
+    count = OfCatalogue(get_reward("ext_count"), table=RewardTable())
+    count(["4"] * 2, solution=["many", "few"])
+    (told,) = capsys.readouterr().err.splitlines()
+    assert "'ext_count' does not score a row: gold 'many'" in told
+    (kind,) = drain("ext_count").unscored
+    assert kind.startswith("gold # ")
 
 
 def test_an_async_reward_has_a_limit_too():
