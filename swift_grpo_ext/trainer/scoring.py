@@ -68,17 +68,17 @@ class Scoring:
             else:
                 scored = host.reward_funcs[number] = self._guarded(function, metric, registered)
             self._scored[metric] = scored
-            self._require_rows(scored)
+            self._require_rows(registered, scored)
         require_known(sorted({*self._table.rewards}.difference(names, host.reward_func_names)), SETTING)
 
-    def _require_rows(self, scored: Scored) -> None:
-        """Say at once of a reward that the dataset has no row of its tasks."""
+    def _require_rows(self, name: str, scored: Scored) -> None:
+        """Say at once of a reward, by its typed name, that the dataset has no row of its tasks."""
         dataset, column, tasks = self._host.train_dataset, scored.task_column, scored.rule.tasks
         if tasks and column in (getattr(dataset, "column_names", None) or ()):
             values = set(map(str, dataset.unique(column)))
             if values.isdisjoint(tasks):
                 logger.warning(
-                    f"swift-grpo-ext: reward {scored.name!r} scores no row: column {column!r} holds "
+                    f"swift-grpo-ext: reward {name!r} scores no row: column {column!r} holds "
                     f"{sorted(values)[:9]}, and its tasks are {tasks} -> correct `tasks` in {SETTING}"
                 )
 
