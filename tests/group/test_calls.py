@@ -6,7 +6,7 @@ from itertools import pairwise
 import pytest
 import torch
 from torch.overrides import TorchFunctionMode
-from transformers.models.qwen3_5.modeling_qwen3_5 import torch_chunk_gated_delta_rule
+from transformers.models.qwen3_next.modeling_qwen3_next import torch_chunk_gated_delta_rule
 
 from swift_grpo_ext.group import attention_gpu, interface, recurrent
 from swift_grpo_ext.group.forward import packed_scores
