@@ -31,7 +31,7 @@ KINDS = {
     "numbers": ["count", "count_shaped", "numeric", "math"],
     "choices": ["choice", "yes_no", "answer"],
     "text": ["ocr", "anls", "table", "json_schema", "judge"],
-    "form": ["format"],
+    "form-and-length": ["format", "repetition"],
 }
 PAGE_OF = {f"{PREFIX}{name}": f"{kind}.md" for kind, names in KINDS.items() for name in names}
 # The files of `rewards/values` whose grammar a module's rewards read.

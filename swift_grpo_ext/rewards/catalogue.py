@@ -30,6 +30,7 @@ MODULES: dict[str, str] = {
         "table": "table",
         "json_schema": "json_schema",
         "format": "format",
+        "repetition": "repetition",
         "judge": "judge",
     }.items()
     for name in names.split()
@@ -40,7 +41,6 @@ NAMES: tuple[str, ...] = tuple(PREFIX + name for name in MODULES)
 GONE = {
     "ext_cosine": "ms-swift's own: --reward_funcs cosine, with --cosine_max_len at its default",
     "ext_overlong": "ms-swift's own: --reward_funcs soft_overlong --soft_cache_length 256",
-    "ext_repetition": "ms-swift's own: --reward_funcs repetition, which splits at blanks",
     "ext_wer": "ext_ocr, which counts characters",
     **dict.fromkeys(("ext_text_f1", "ext_rouge"), "ext_anls for short answers, ext_judge for open ones"),
     "ext_segmentation_points": "ext_iou for the boxes, ext_point_in_box for points in them",

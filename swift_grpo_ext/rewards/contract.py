@@ -244,6 +244,8 @@ class Reward:
     cost: Cost = "inline"
     function: RewardFunction = field(kw_only=True, repr=False)  # raises `Unscorable` where the reward is None
     gold_text: Callable[..., str] | None = field(default=None, repr=False)  # the gold as a right answer
+    # Parameters whose default is this argument of ms-swift, where it is set.
+    host_defaults: Mapping[str, str] = field(default_factory=dict, repr=False)
     required: tuple[str, ...] = ()  # parameters that the reward table must set
     settings_only: tuple[str, ...] = ()  # parameters that a row must not set
 

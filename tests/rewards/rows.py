@@ -82,6 +82,7 @@ ROWS = {
         {"tool_calls": [{"name": "a", "arguments": {}}, {"name": "b", "arguments": {"x": [1, 2]}}]},
     ],
     "ext_format": [{}],
+    "ext_repetition": [{}],
     "ext_judge": [
         {"messages": [{"role": "user", "content": "<image>What is it?"}], "solution": "a cat"},
         {"messages": [{"role": "user", "content": [{"type": "text", "text": "图中是什么？"}]}], "answer": 3},

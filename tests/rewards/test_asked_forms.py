@@ -49,4 +49,4 @@ def test_other_prompts_name_a_place_too(text):
 
 
 def test_what_needs_no_form_has_none():
-    assert system_text("ext_format") == form_not_asked("ext_format", []) == ""
+    assert system_text("ext_repetition") == form_not_asked("ext_repetition", []) == ""

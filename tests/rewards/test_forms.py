@@ -130,6 +130,20 @@ def test_blocks_without_anything_to_see_score_nothing(grammar, text):
     assert get_reward("ext_format")(text, {"grammar": grammar}) == 0.0
 
 
+@pytest.mark.parametrize("loop", ["a", "ha", "()", "🐕", "-=", "<td>"])
+def test_a_loop_without_spaces_repeats(loop):
+    repetition = get_reward("ext_repetition")
+    assert repetition(loop * 200, {}) < -0.9
+    assert repetition(f"An ordinary sentence, then {loop * 200}", {}) < -0.9
+
+
+@pytest.mark.parametrize("loop", ["\n", "- \n", "✅ ", "。 ", "…\n\n", "\U0001f1e9\U0001f1ea ", "* * ", "!?"])
+def test_a_loop_without_words_repeats(loop):
+    repetition = get_reward("ext_repetition")
+    assert repetition(loop * 200, {}) < -0.9
+    assert repetition(f"An ordinary sentence, then {loop * 200}", {}) < -0.9
+
+
 @pytest.mark.parametrize(
     "letter", ["\u3164", "\u115f\u1160", "\uffa0", "\u2800", "\ufe0f", "\u0301", "\u00ad", "\u3000"]
 )

@@ -52,7 +52,7 @@ class OfCatalogue(Scored):
 
     Args:
         reward: The reward.
-        arguments: ms-swift's, with the run's folder.
+        arguments: ms-swift's; some are defaults of parameters.
         table: The reward table; by default that of the settings.
         given: Parameters that stand behind its name.
         name: As it is logged.
@@ -75,7 +75,12 @@ class OfCatalogue(Scored):
     ) -> None:
         table = load_table(current_settings().reward_table) if table is None else table
         rule = table.rule(reward.name)
-        self.parameters = reward.declared.checked({**rule.parameters, **(given or {})})
+        defaults = {
+            parameter: value
+            for parameter, argument in reward.host_defaults.items()
+            if (value := getattr(arguments, argument, None)) is not None
+        }
+        self.parameters = reward.declared.checked({**defaults, **rule.parameters, **(given or {})})
         for needed in reward.required:
             if not self.parameters.get(needed):
                 fix = f'{SETTING}={{"rewards": {{"{reward.name}": {{"parameters": {{"{needed}": "..."}}}}}}}}'

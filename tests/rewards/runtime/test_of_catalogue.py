@@ -124,13 +124,14 @@ def test_a_reward_at_fault_is_a_failure_with_its_traceback(function, what, tmp_p
     assert written[0]["reward"] == "ext_test"
 
 
-def test_parameters_come_from_row_table_and_defaults_in_this_order(score):
-    columns = {"solution": [[10, 10]] * 2, "image_sizes": [[{"original": [30, 40], "resized": [30, 40]}]] * 2}
-    away = ["(13, 14)"] * 2  # a tenth of the diagonal
-    assert score("ext_click", away, **columns)[0] == [0.0, 0.0]
-    table = {"rewards": {"ext_click": {"parameters": {"radius": 0.2}}}}
-    assert score("ext_click", away, table, **columns)[0] == pytest.approx([0.5, 0.5])
-    assert score("ext_click", away, table, **columns, radius=[None, 0.4])[0] == pytest.approx([0.5, 0.75])
+def test_parameters_come_from_row_table_host_and_defaults_in_this_order(score):
+    arguments = SimpleNamespace(repetition_n_grams=2, repetition_max_penalty=-0.5, output_dir=None)
+    loop = ["no no no no"] * 2
+    assert score("ext_repetition", loop)[0] == [-0.5, -0.5], "one of two trigrams stood before"
+    assert score("ext_repetition", loop, arguments=arguments)[0] == pytest.approx([-1 / 3, -1 / 3])
+    table = {"rewards": {"ext_repetition": {"parameters": {"ngram": 1}}}}
+    assert score("ext_repetition", loop, table, arguments)[0] == pytest.approx([-0.375, -0.375])
+    assert score("ext_repetition", loop, table, arguments, ngram=[None, 4])[0] == pytest.approx([-0.375, 0])
 
 
 def test_routing_and_gold(score):
