@@ -1,4 +1,4 @@
-"""The first rows of each local dataset, as ms-swift loads them."""
+"""The first rows of each local dataset, as ms-swift loads them and its template makes prompts of them."""
 
 import json
 import logging
@@ -7,8 +7,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
+from typing import Any
 from unittest.mock import patch
 
 from swift_grpo_ext.doctor.check.facts.files import Row, drawn, lines_of_no_object
@@ -19,8 +20,11 @@ from swift_grpo_ext.errors import SwiftGrpoExtError
 
 _FILES = (".jsonl", ".json", ".csv", ".parquet", ".txt", ".arrow")
 _RANKS = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")
-_OF_LOADERS = ("ROOT_IMAGE_DIR", "USE_HF")
-# What loaders, and we, raise for rows that they cannot read.
+_PIXEL_VARIABLES = (
+    *("MAX_PIXELS", "MIN_PIXELS", "IMAGE_MAX_TOKEN_NUM", "IMAGE_MIN_TOKEN_NUM", "VIDEO_MAX_PIXELS", "FPS"),
+    *("FPS_MAX_FRAMES", "ROOT_IMAGE_DIR", "USE_HF"),
+)
+# What loaders, templates, and we, raise for rows that they cannot read.
 _REFUSALS = (
     *(ValueError, TypeError, LookupError, AssertionError, AttributeError, OSError, RuntimeError),
     SwiftGrpoExtError,
@@ -34,6 +38,7 @@ class SeenRow:
     where: str  # file and number of the row
     columns: Row  # columns after the host's preprocessing; those are what reward functions receive
     media: Media = field(default_factory=dict)  # its images, videos and audio
+    tokens: int = 0  # of the prompt with its images; 0 where it was not sent through the template
 
     @property
     def turns(self) -> list[Row]:
@@ -77,14 +82,15 @@ class Dataset:
 
 @lru_cache(maxsize=8)
 def datasets(run: Run) -> tuple[Dataset, ...]:
-    """The first rows of each dataset of a run.
+    """The first rows of each dataset of a run, and how long the template makes them.
 
     Raises:
         NotKnownError: where they are is not known.
     """
     named = {"dataset": decided(run.arguments.dataset), **run.arguments.said("val_dataset")}
     names = [(flag, name) for flag in named for name in named[flag] or []]
-    return tuple(_dataset(run, flag, name) for flag, name in names * bool(run.row_limit))
+    read = [_dataset(run, flag, name) for flag, name in names * bool(run.row_limit)]
+    return tuple(_encoded(run, read))
 
 
 def samples_of(read: Sequence[Dataset]) -> list[SeenRow]:
@@ -141,13 +147,51 @@ def _stream(run: Run, path: Path) -> Iterator[Row]:
 
 @contextmanager
 def _alone(run: Run) -> Iterator[None]:
-    """The run's variables that a loader reads, no log of the host, and no waiting for other ranks."""
-    values = {name: run.environ.get(name) for name in _OF_LOADERS}
-    said = {name: value for name, value in values.items() if isinstance(value, str)}
+    """The run's limits of pixels, no log of the host, and no waiting for other ranks."""
+    values = {name: run.environ.get(name) for name in _PIXEL_VARIABLES}
+    pixels = {name: value for name, value in values.items() if isinstance(value, str)}
     own = {name: value for name, value in os.environ.items() if name not in _RANKS}
     logging.disable(logging.CRITICAL)
     try:
-        with patch.dict(os.environ, {**own, **said}, clear=True):
+        with patch.dict(os.environ, {**own, **pixels}, clear=True):
             yield
     finally:
         logging.disable(logging.NOTSET)
+
+
+def _encoded(run: Run, read: list[Dataset]) -> Iterator[Dataset]:
+    """The rows sent through the template, if they are sound and the model's files are here."""
+    folder = run.find(str(run.arguments.model or "-")) if samples_of(read) else None
+    template = None
+    with _alone(run):
+        if folder is not None and (folder / "tokenizer_config.json").is_file():
+            with suppress(*_REFUSALS):  # ms-swift says so itself
+                template = _template(run, folder)
+        for dataset in read:
+            yield replace(dataset, samples=tuple(_through(template, sample) for sample in dataset.samples))
+
+
+def _through(template: Any, sample: SeenRow) -> SeenRow:
+    is_broken = (sample.mistags and sample.has_media) or any(
+        medium.fault for medium in chain(*sample.media.values())
+    )
+    with suppress(*_REFUSALS):  # a row that the template refuses is named in the run
+        if template is not None and not is_broken:
+            encoded = template.encode({**sample.columns, "messages": sample.prompt})
+            return replace(sample, tokens=len(encoded["input_ids"]))
+    return sample
+
+
+def _template(run: Run, folder: Path) -> Any:
+    from swift.arguments import BaseArguments
+    from swift.pipelines import prepare_model_template
+
+    if "templates" in run.parts:
+        from swift_grpo_ext.models import register
+
+        register()
+    said = run.arguments.said("model_type", "template", "max_pixels")
+    arguments = BaseArguments(model=str(folder), load_args=False, use_hf=True, **said)
+    _, template = prepare_model_template(arguments, load_model=False)
+    template.max_length = None
+    return template

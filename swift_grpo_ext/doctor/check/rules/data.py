@@ -13,6 +13,7 @@ from swift_grpo_ext.doctor.check.facts.run import Run
 from swift_grpo_ext.doctor.check.host import table as host_table
 from swift_grpo_ext.doctor.check.rules.table import OUR_PLUGIN, fault, grpo_anywhere, option, table
 from swift_grpo_ext.doctor.check.unknown import decided
+from swift_grpo_ext.doctor.plan.arithmetic import rounded_up
 from swift_grpo_ext.errors import SwiftGrpoExtError
 from swift_grpo_ext.findings import ERROR, NOTE, WARNING, NotKnownError, Problem, Severity
 from swift_grpo_ext.models.text import why_no_completion
@@ -125,6 +126,19 @@ def _too_many_images(run: Run, sample: SeenRow) -> Values:
     return (images, most) if run.arguments.use_vllm and images > most else ()
 
 
+def _too_long(run: Run, sample: SeenRow) -> Values:
+    limit = run.arguments.max_length or sample.tokens
+    return (sample.tokens, limit, rounded_up(sample.tokens)) if sample.tokens > limit else ()
+
+
+def _over_model_len(run: Run, sample: SeenRow) -> Values:
+    args = run.arguments
+    length = args.vllm_max_model_len if args.use_vllm else None
+    needed = sample.tokens + args.max_completion_length
+    values = (sample.tokens, args.max_completion_length, length, rounded_up(needed))
+    return values if length and sample.tokens and needed > length else ()
+
+
 row_fault(
     "row-tags",
     ERROR,
@@ -181,6 +195,25 @@ row_fault(
     """--vllm_limit_mm_per_prompt '{{"image": {}}}'""",
     symptoms="ValueError: At most ... image(s) may be provided in one prompt.",
     cause="vLLM takes as many images of a prompt as --vllm_limit_mm_per_prompt says.",
+)
+row_fault(
+    "row-too-long",
+    WARNING,
+    _too_long,
+    "{} prompt tokens, max_length is {}",
+    "--max_length {2}",
+    symptoms="MaxLengthError, or the question is cut off at its left",
+    cause="A prompt with its images is longer than --max_length.",
+)
+row_fault(
+    "row-over-model-len",
+    ERROR,
+    _over_model_len,
+    "{} + {} tokens, vllm_max_model_len is {}",
+    "--vllm_max_model_len {3}",
+    symptoms="The decoder prompt (length ...) is longer than the maximum model length",
+    cause="vllm_max_model_len holds prompt, image tokens and completion together.",
+    reports="https://github.com/modelscope/ms-swift/issues/3592",
 )
 
 

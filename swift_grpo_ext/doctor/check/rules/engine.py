@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from swift_grpo_ext.defects import DEFECTS
-from swift_grpo_ext.doctor.check.facts import model
+from swift_grpo_ext.doctor.check.facts import model, rows
 from swift_grpo_ext.doctor.check.facts.run import Run
 from swift_grpo_ext.doctor.check.rules.table import fault, option, rule, variable
 from swift_grpo_ext.doctor.plan.arithmetic import rounded_up
@@ -107,7 +107,8 @@ def _image_tokens(run: Run) -> int:
 def _images_fill(run: Run) -> Iterator[Problem]:
     limit = run.arguments.max_length
     shape = model.shape(run.model)
-    if not limit or shape is None or shape.vision is None or shape.vision.tile:
+    is_seen = run.grpo and any(sample.tokens for sample in rows.training(run))
+    if is_seen or not limit or shape is None or shape.vision is None or shape.vision.tile:
         return
     tokens = _image_tokens(run)
     if tokens >= limit:
