@@ -26,7 +26,8 @@ MODULES: dict[str, str] = {
         "numeric": "numeric",
         "math_equality": "math",
         "mixed": "answer",
-        "ocr": "ocr anls",
+        "ocr": "ocr wer anls",
+        "text_overlap": "text_f1 rouge",
         "table": "table",
         "json_schema": "json_schema",
         "format": "format",
@@ -41,8 +42,6 @@ NAMES: tuple[str, ...] = tuple(PREFIX + name for name in MODULES)
 GONE = {
     "ext_cosine": "ms-swift's own: --reward_funcs cosine, with --cosine_max_len at its default",
     "ext_overlong": "ms-swift's own: --reward_funcs soft_overlong --soft_cache_length 256",
-    "ext_wer": "ext_ocr, which counts characters",
-    **dict.fromkeys(("ext_text_f1", "ext_rouge"), "ext_anls for short answers, ext_judge for open ones"),
     "ext_segmentation_points": "ext_iou for the boxes, ext_point_in_box for points in them",
 }
 

@@ -58,13 +58,13 @@ def test_an_answer_is_read_as_it_is_meant(reward, gold, answer, score):
     [
         ("ext_anls", {"solution": {"a": 1}}),
         ("ext_anls", {"solution": [None]}),
-        ("ext_anls", {"solution": [True, None]}),
+        ("ext_text_f1", {"solution": [True, None]}),
         ("ext_json_schema", {"solution": {"a": float("nan")}}),
         ("ext_json_schema", {"solution": {"a": object()}}),
         ("ext_numeric", {"solution": "1" * 5000}),
         ("ext_ocr", {"solution": float("nan")}),
-        ("ext_anls", {"solution": "a " * 30_000}),
-        ("ext_anls", {"solution": ["a " * 30_000]}),
+        ("ext_text_f1", {"solution": "a " * 30_000}),
+        ("ext_rouge", {"solution": ["a " * 30_000]}),
         ("ext_json_schema", {"solution": ["a"] * 10_000}),
         ("ext_choice", {"solution": np.array(["A", "Z"])[1:], "options": np.array(["a", "b"])}),
         *[
