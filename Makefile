@@ -26,7 +26,7 @@ export TOKENIZERS_PARALLELISM ?= false
 NUMERIC    := tests/group tests/sweep tests/trainer/test_families.py tests/trainer/test_first_pass.py tests/trainer/test_loss_fixes.py
 PROCESSORS := default/SSE41/SSE4_2/1 default/SSE41/SSE4_2/2 avx2/AVX2/AVX2/1 avx2/AVX2/AVX2/2 avx512/DEFAULT/AVX512/1
 
-.PHONY: agent bench-gpu bench-peers browser help install quickstart test lint types unit test-slow test-deepspeed-old test-gpu test-hosts test-images \
+.PHONY: agent bench-gpu bench-peers browser help install quickstart test lint types unit test-slow test-deepspeed-old test-device test-gpu test-hosts test-images \
 	test-legacy test-liger test-megatron test-processors test-trackers test-treepo test-triton test-upstream test-vllm docs format clean
 
 help:  ## this list
@@ -123,6 +123,10 @@ test-processors: $(READY)  ## the tests that compare numbers, under other instru
 
 test-trackers: $(READY) $(ENVS)/trackers/.ready  ## scalars and pictures in wandb, swanlab and tensorboard
 	$(ENVS)/trackers/bin/python -m pytest -m lane tests/watch/test_trackers.py
+	@$(BIN)/python tools/lanes.py $@
+
+test-device: $(READY)  ## updates of every family and of many ways on a GPU made of main memory
+	$(BIN)/python -m pytest -m "slow or not slow" -n 2 tests/device
 	@$(BIN)/python tools/lanes.py $@
 
 # Where there is no .venv, what this Python has: torch, transformers, ms-swift and pytest are enough.

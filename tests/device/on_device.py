@@ -57,17 +57,23 @@ def read_arguments() -> tuple[argparse.Namespace, dict]:
 def main() -> None:
     asked, options = read_arguments()
     os.environ.setdefault("SWIFT_GRPO_EXT_DISABLE", "callbacks")
-    from bench_models import build_checkpoint
+    from bench_models import FURTHER, build_checkpoint
     from bench_operations import Case
     from bench_shapes import SHAPES
     from bench_trainers import HOST, OURS, build_trainer, made_up_rollouts, run_update
     from update_phase import build_dataset
 
+    from swift_grpo_ext.testing import tiny_checkpoint
+
     stand_in_for_cuda()
     case = Case(asked.group, 64, 42, 16, asked.beta, options.pop("checkpointing", True), False)
     updates = []
     with tempfile.TemporaryDirectory() as folder:
-        model = build_checkpoint(asked.family, SHAPES["tiny"], case, Path(folder, "model"))
+        path = Path(folder, "model")
+        if asked.family in FURTHER:
+            model = build_checkpoint(asked.family, SHAPES["tiny"], case, path)
+        else:
+            model = tiny_checkpoint(asked.family, path)
         rows = build_dataset(case, Path(folder, "data"), 14)
         made_up.ledger.limit = int(asked.limit * 2**20)
         with made_up.present() as ledger:
