@@ -82,7 +82,7 @@ class Scoring:
                     f"{sorted(values)[:9]}, and its tasks are {tasks} -> correct `tasks` in {SETTING}"
                 )
 
-    def _guarded(self, function: Callable[..., object], name: str, registered: str) -> Scored:
+    def _guarded(self, function: Callable[..., object] | Any, name: str, registered: str) -> Scored:
         """The function in its guard, with a limit if there is one, and its rule of the table."""
         if isinstance(function, OfCatalogue):
             return function

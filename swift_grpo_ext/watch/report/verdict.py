@@ -4,7 +4,7 @@ import math
 import statistics
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from swift_grpo_ext.watch.causes import FEW_GROUPS, Cause, first_cause
 from swift_grpo_ext.watch.held_out import TOTAL, HeldOutHistory, metric_of
@@ -175,8 +175,10 @@ def _of_monitors(run: LoggedRun) -> dict[str, str]:
 
 def _typed(run: LoggedRun) -> RunFacts:
     """Facts of a run as its arguments have them."""
-    arguments = {name: run.arguments.get(name) for name in _TYPED}
-    return RunFacts(**{name: value for name, value in arguments.items() if isinstance(value, (int, float))})
+    arguments: dict[str, Any] = {
+        name: run.arguments[name] for name in _TYPED if isinstance(run.arguments.get(name), (int, float))
+    }
+    return RunFacts(**arguments)
 
 
 def _steps(run: LoggedRun) -> Iterable[StepFacts]:
