@@ -121,6 +121,7 @@ def _nothing_left_behind(pytestconfig):
     if "swift.rlhf_trainers" in sys.modules:
         _leave_libraries_to_themselves()
     ledger_module._printed.clear()  # each run of this process says its own lines
+    ledger_module._reports.clear()  # and counts its own completions
     for lines in ("info_set", "warning_set"):  # what ms-swift's logger says once
         getattr(sys.modules.get("swift.utils.logger"), lines, set()).clear()
     before = {name: os.environ.get(name) for name in RANKS}

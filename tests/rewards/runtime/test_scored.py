@@ -7,7 +7,6 @@ import pytest
 
 from swift_grpo_ext import get_reward
 from swift_grpo_ext.errors import RewardError
-from swift_grpo_ext.rewards.runtime import ledger as ledger_module
 from swift_grpo_ext.rewards.runtime import scored as scored_module
 from swift_grpo_ext.rewards.runtime.ledger import drain
 from swift_grpo_ext.rewards.runtime.of_catalogue import OfCatalogue
@@ -19,7 +18,6 @@ from tests.rewards import jobs
 def test_wrapping_is_one_line(tmp_path):
     wrapped = limited(jobs.Hangs, seconds=2.0)
     assert wrapped.__name__ == "Hangs"
-    drain("Hangs")
     reward = wrapped(args=SimpleNamespace(output_dir=str(tmp_path)))
     started = time.monotonic()
     assert reward(["abc", "hang", "raise", "exit", "de"], solution=[1] * 5) == [3.0, None, None, None, 2.0]
@@ -61,7 +59,6 @@ def test_functions_columns_and_the_trainers_state():
 
 
 def test_a_surplus_score_does_not_go_to_the_next_completion():
-    drain("uneven")
     reward = limited(jobs.uneven, seconds=5.0)
     assert reward(["two", "none", "x"]) == [None, None, 0.5]
     report = drain("uneven")
@@ -102,9 +99,7 @@ def test_a_guarded_reward_always_returns_one_score_per_completion():
     assert scores == [1.0, None, None]
 
 
-def test_infinite_scores_are_not_scored_counted_and_told(capsys, monkeypatch):
-    monkeypatch.setattr(ledger_module, "_printed", set())
-    drain("endless")
+def test_infinite_scores_are_not_scored_counted_and_told(capsys):
     for function, guard in (
         (lambda completions, **columns: [float("inf"), -float("inf"), 10**400], Scored),
         (lambda inputs, **columns: [1.0, float("inf"), float("nan")], ScoredPlugin),
@@ -116,11 +111,7 @@ def test_infinite_scores_are_not_scored_counted_and_told(capsys, monkeypatch):
     assert "reward 'endless' gives infinite scores" in line
 
 
-def test_rows_that_cannot_be_scored_for_one_reason_are_told_of_once_whatever_their_numbers(
-    capsys, monkeypatch
-):
-    monkeypatch.setattr(ledger_module, "_printed", set())
-    drain("ext_iou")  # of other tests
+def test_rows_that_cannot_be_scored_for_one_reason_are_told_of_once_whatever_their_numbers(capsys):
     scored = OfCatalogue(get_reward("ext_iou"), table=RewardTable())
     golds = [[44, 3, 78], [5, 6, 7], [8, 9, 10]]
     assert scored(["[1, 2, 3, 4]"] * 3, solution=golds) == [None] * 3
@@ -168,13 +159,11 @@ def test_an_async_reward_with_a_limit_gives_its_scores_and_its_errors():
 
 
 def test_the_first_failure_is_printed_when_it_happens_and_the_next_are_counted(capsys, monkeypatch, tmp_path):
-    monkeypatch.setattr(ledger_module, "_printed", set())
 
     def broken(completions, **columns):
         raise KeyError("boxes\nof the row")
 
     guard = Scored(broken, "broken", output_dir=str(tmp_path))
-    drain("broken")
     for _ in range(3):
         guard(["a", "b"], images=[["cat.png"], ["dog.png"]])
     (line,) = capsys.readouterr().err.splitlines()
@@ -185,7 +174,6 @@ def test_the_first_failure_is_printed_when_it_happens_and_the_next_are_counted(c
 
 
 def test_the_first_kill_is_told_at_once_and_after_three_the_batch_is_not_asked(capfd, monkeypatch):
-    monkeypatch.setattr(ledger_module, "_printed", set())
     reward = limited(jobs.Hangs, seconds=1.0)()
     reward(["warm"])
     drain("Hangs")
