@@ -12,7 +12,7 @@ import yaml
 
 from swift_grpo_ext.doctor.check import command, inputs
 from swift_grpo_ext.doctor.check.facts import model, rewards
-from swift_grpo_ext.doctor.check.launch.script import read_script
+from swift_grpo_ext.doctor.check.script import read_script
 from swift_grpo_ext.doctor.check.unknown import PLUGIN, Unknown
 from swift_grpo_ext.findings import Severity, exit_code
 

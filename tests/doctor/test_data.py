@@ -304,3 +304,13 @@ def test_turned_pictures_under_boxes_are_counted(folder, found_in):
     assert "1 pictures" in found_in("rows.jsonl", reward="ext_iou")["row-turned"].what
     turning = {"SWIFT_GRPO_EXT_TURN_IMAGES": "1"}
     assert "row-turned" not in found_in("rows.jsonl", reward="ext_iou", environ=turning)
+
+
+def test_rows_are_looked_for_where_the_script_goes(folder):
+    (folder / "data").mkdir()
+    written(folder / "data/rows.jsonl", [{"query": "What is 2?"}])
+    words = (
+        "--rlhf_type grpo --model Qwen/Qwen2.5-VL-3B-Instruct --dataset rows.jsonl --reward_funcs accuracy"
+    )
+    Path("train.sh").write_text(f"cd {folder}/data\nswift rlhf {words}\n")
+    assert "reward-column" in {one.rule for one in command.verdict_of(["train.sh"]).findings}

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from swift_grpo_ext.doctor.check.launch.script import read_script
+from swift_grpo_ext.doctor.check.script import read_script
 from swift_grpo_ext.doctor.check.unknown import PLUGIN, Unknown, written
 from swift_grpo_ext.errors import SwiftGrpoExtError
 from swift_grpo_ext.findings import NotKnownError
@@ -199,9 +199,22 @@ def test_no_text_breaks_the_reader(text):
         read_script(text + "\nswift rlhf --a 1")
 
 
+def test_a_cd_is_followed_into_a_folder_that_is_here(tmp_path):
+    (tmp_path / "a/b").mkdir(parents=True)
+    for text, folder in ((f"cd {tmp_path}", tmp_path), (f"D={tmp_path}/a\ncd $D\ncd b", tmp_path / "a/b")):
+        assert first(f"{text}\nswift rlhf --a 1").folders == (folder,)
+    for text in (
+        f"cd {tmp_path}/no",
+        "cd $ELSEWHERE",
+        f"if true; then cd {tmp_path}; fi",
+        f"cd {tmp_path}\ncd -",
+    ):
+        assert first(f"{text}\nswift rlhf --a 1").folders == (), text
+
+
 def test_the_folder_of_a_command_behind_a_cd_is_not_known():
-    assert first("cd a\nswift rlhf --a 1").moved
-    assert not first("swift rlhf --a 1\ncd a").moved
+    assert first("cd a\nswift rlhf --a 1").folders == ()
+    assert first("swift rlhf --a 1\ncd a").folders != ()
 
 
 @pytest.mark.parametrize(

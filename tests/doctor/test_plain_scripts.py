@@ -7,7 +7,7 @@ from pathlib import Path
 
 import yaml
 
-from swift_grpo_ext.doctor.check.launch.script import read_script
+from swift_grpo_ext.doctor.check.script import read_script
 from swift_grpo_ext.doctor.check.unknown import written
 
 FOLDER = Path(__file__).parent

@@ -10,8 +10,8 @@ from swift_grpo_ext.doctor.check.facts import arguments
 from swift_grpo_ext.doctor.check.facts.arguments import Arguments, parse
 from swift_grpo_ext.doctor.check.facts.run import Run
 from swift_grpo_ext.doctor.check.host import table as host_table
-from swift_grpo_ext.doctor.check.launch.commands import Command, Launch
 from swift_grpo_ext.doctor.check.rules import table
+from swift_grpo_ext.doctor.check.script import Command, Launch
 from swift_grpo_ext.doctor.check.unknown import Unknown
 from swift_grpo_ext.findings import NotKnownError, Problem, RuleTable, Severity
 from swift_grpo_ext.plugin_files import plugin_file
@@ -94,7 +94,7 @@ def test_values_that_do_not_go_together_are_found(rule):
 def test_a_launch_that_names_no_gpu_is_found(devices, is_found):
     look = next(one for one in table.rules if one.id == "devices-and-ranks")
     environ = {"CUDA_VISIBLE_DEVICES": devices}
-    launch = Launch(commands=[Command(("swift", "rlhf"))], names=set(environ))
+    launch = Launch(commands=[Command(("swift", "rlhf"))], text=f"export CUDA_VISIBLE_DEVICES={devices}")
     for words in (["--rlhf_type", "grpo"], ["--rlhf_type", "grpo", Unknown('"$@"', many=True)]):
         run = Run(parse(words), environ=environ, launch=launch)
         assert bool(list(look.findings(run))) == is_found

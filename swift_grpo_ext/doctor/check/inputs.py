@@ -14,8 +14,7 @@ from swift_grpo_ext.doctor.check.facts.environment import Environ
 from swift_grpo_ext.doctor.check.facts.files import CONFIG_SUFFIXES, config_words
 from swift_grpo_ext.doctor.check.facts.run import Run
 from swift_grpo_ext.doctor.check.host import table as host_table
-from swift_grpo_ext.doctor.check.launch.commands import Command, Launch
-from swift_grpo_ext.doctor.check.launch.script import read_script
+from swift_grpo_ext.doctor.check.script import Command, Launch, read_script
 from swift_grpo_ext.doctor.check.unknown import Unknown, Word, written
 from swift_grpo_ext.doctor.gpus import read_gpus
 from swift_grpo_ext.errors import SwiftGrpoExtError
@@ -65,8 +64,8 @@ def run_of(
 ) -> Run:
     """The run that a command line starts in this process's environment and folder."""
     environ = os.environ if environ is None else environ
-    command = Command((program, subcommand, *words), environ)
-    return _run(command, Launch(names=set(environ)), gpu_memory, (Path.cwd(),))
+    command = Command((program, subcommand, *words), environ, folders=(Path.cwd(),))
+    return _run(command, Launch(), gpu_memory)
 
 
 def runs_of_script(path: Path, *, gpu_memory: float = 0) -> list[Run]:
@@ -75,32 +74,35 @@ def runs_of_script(path: Path, *, gpu_memory: float = 0) -> list[Run]:
     Raises:
         SwiftGrpoExtError: it cannot be read, or none of its commands could be.
     """
+    here = path.resolve().parent
     try:
         text = path.read_bytes().decode("utf-8", errors="replace")
         if _OTHER.fullmatch(path.name) or _OTHER_SHELL.match(text):
             raise SwiftGrpoExtError("only scripts of bash are read")
-        launch = read_script(text, os.environ)
+        # Its relative paths may lie in any of these folders.
+        launch = read_script(text, os.environ, (Path.cwd(), here, here.parent))
+        commands = launch.all("rlhf", "grpo")
+        if not commands:
+            others = {f"{command.words[0]} {command.subcommand}" for command in launch.commands}
+            only = "; another program, script or file may start one, which is not followed"
+            raise SwiftGrpoExtError(f"no swift rlhf command{f', only {min(others)}' if others else only}")
     except OSError as error:
         what = f"cannot be read: {error.strerror}"
         raise SwiftGrpoExtError(what, where=str(path), fix="give a file that you may read") from None
     except SwiftGrpoExtError as error:
         raise SwiftGrpoExtError(error.what, where=f"{path} {error.where}".strip(), fix=_exact(path)) from None
-    commands = launch.all("rlhf", "grpo")
-    if not commands:
-        others = {f"{command.words[0]} {command.subcommand}" for command in launch.commands}
-        only = "; another program, script or file may start one, which is not followed"
-        what = f"no swift rlhf command{f', only {min(others)}' if others else only}"
-        raise SwiftGrpoExtError(what, where=str(path), fix=_exact(path))
-    here = path.resolve().parent
-    folders = (Path.cwd(), here, here.parent)  # where its relative paths may lie
-    return [_run(command, launch, gpu_memory, () if command.moved else folders) for command in commands]
+    return [_run(command, launch, gpu_memory) for command in commands]
 
 
-def _run(command: Command, launch: Launch, gpu_memory: float, folders: tuple[Path, ...]) -> Run:
-    words, more = _with_config(list(command.words[2:]), folders, command)
-    program = command.words[0] or _program(words)
-    arguments = parse(words, host_table.MEGATRON if program == "megatron" else "RLHFArguments")
+def _run(command: Command, launch: Launch, gpu_memory: float) -> Run:
+    words, more = _with_config(command)
+    arguments = parse(words, _kind(str(command.words[0]), words))
     environ = {**more, **command.environ, **_of_model_kwargs(arguments.values)}
+    # What stands in a file of a server's own is not read.
+    servers = (
+        [Unknown(written(word), many=True) if _is_config(word) else word for word in server.words[2:]]
+        for server in launch.all("rollout")
+    )
     return Run(
         arguments=arguments,
         environ=Environ(environ, set_by=command.set_by),
@@ -108,30 +110,16 @@ def _run(command: Command, launch: Launch, gpu_memory: float, folders: tuple[Pat
         gpu_memory=gpu_memory or memory_of_a_gpu(),
         launch=launch,
         command=command,
-        # What stands in a file of a server's own is not read.
-        servers=tuple(
-            parse(
-                [
-                    Unknown(written(word), many=True) if _is_config(word) else word
-                    for word in server.words[2:]
-                ],
-                "RolloutArguments",
-            )
-            for server in launch.all("rollout")
-        ),
-        folders=folders,
+        servers=tuple(parse(words, "RolloutArguments") for words in servers),
     )
 
 
-def _is_config(word: Word) -> bool:
-    return written(word).endswith(CONFIG_SUFFIXES)
-
-
-def _program(words: Sequence[Word]) -> str:
-    """The program that knows more of these options: that of a configuration file does not stand in it."""
-    names = {written(word).split("=")[0] for word in words if written(word).startswith("--")}
-    unknown = [names - set(host_table.options(kind)) for kind in host_table.TRAIN]
-    return "megatron" if len(unknown[1]) < len(unknown[0]) else "swift"
+def _kind(program: str, words: Sequence[Word]) -> str:
+    """The argument class of a program; without one, that which knows most of the options."""
+    if program:
+        return host_table.MEGATRON if program == "megatron" else "RLHFArguments"
+    flags = {written(word).partition("=")[0] for word in words if written(word).startswith("--")}
+    return min(host_table.TRAIN, key=lambda kind: len(flags.difference(host_table.options(kind))))
 
 
 @lru_cache(maxsize=1)
@@ -147,26 +135,27 @@ def _of_model_kwargs(values: Mapping[str, Any]) -> dict[str, str]:
     return {name.upper(): str(number) for name, number in table.items()} if isinstance(table, dict) else {}
 
 
-def _with_config(
-    words: list[Word], folders: tuple[Path, ...], command: Command
-) -> tuple[list[Word], dict[str, str]]:
-    """The words with those of a configuration file in place of the first, and the variables that it sets.
+def _is_config(word: Word) -> bool:
+    return written(word).endswith(CONFIG_SUFFIXES)
 
-    With Ray on Megatron it is the word behind ``--config``.
+
+def _with_config(command: Command) -> tuple[list[Word], dict[str, str]]:
+    """The arguments with those of a configuration file in place of the first, and the variables that it sets.
+
+    With Ray on Megatron it is the word behind ``--config``. What stands behind it takes the place of its own.
     """
+    words = list(command.words[2:])
     texts = list(map(written, words))
     at = texts.index("--config") + 1 if command.words[0] == "megatron" and "--config" in texts else 0
-    if at >= len(words) or not _is_config(words[at]):
+    if not words[at:] or not _is_config(words[at]):
         return words, {}
     name, others = texts[at], [*words[: max(0, at - 1)], *words[at + 1 :]]
-    path = next((folder / name for folder in folders if (folder / name).is_file()), None)
-    if isinstance(words[at], Unknown) or (path is None and (not folders or command.makes_files)):
+    path = next((folder / name for folder in command.folders if (folder / name).is_file()), None)
+    is_here = path or (command.folders and not command.makes_files)
+    if isinstance(words[at], Unknown) or not is_here:
         return [Unknown(name, many=True), *others], {}
-    table, environ = config_words(path or Path(name).expanduser())
-    given = {written(word).partition("=")[0].replace("-", "_") for word in others}
-    inside = ([f"--{flag}", *values] for flag, values in table.items())
-    left = [word for option in inside if option[0].replace("-", "_") not in given for word in option]
-    return [*left, *others], environ
+    inside, environ = config_words(path or Path(name).expanduser())
+    return [*inside, *others], environ
 
 
 @lru_cache(maxsize=1)

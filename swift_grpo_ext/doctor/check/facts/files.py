@@ -44,8 +44,8 @@ def deepspeed(value: str, find: Callable[[str], Path | None], *, may_be_made: bo
     return config if isinstance(config, dict) else "no JSON object"
 
 
-def config_words(path: Path) -> tuple[dict[str, list[str]], dict[str, str]]:
-    """Options with their words, and variables, as ms-swift makes them of ``swift rlhf run.yaml``.
+def config_words(path: Path) -> tuple[list[str], dict[str, str]]:
+    """The words of the options, and the variables, as ms-swift makes them of ``swift rlhf run.yaml``.
 
     Of a configuration of Ray it takes what holds for training: the groups' options and the ranks of `train`.
 
@@ -61,11 +61,12 @@ def config_words(path: Path) -> tuple[dict[str, list[str]], dict[str, str]]:
         environ |= {"NPROC_PER_NODE": str(gpus[-1] // nodes), "NNODES": str(nodes)}
         table |= {"use_ray": True}
         table.pop("colocate_groups", None)
-    words: dict[str, list[str]] = {}
+    words: list[str] = []
     for options in (table, *groups):
         for name, value in options.items():
             many = value if isinstance(value, list) else [value]
-            words[str(name)] = [json.dumps(part) if isinstance(part, dict) else str(part) for part in many]
+            words.append(f"--{name}")
+            words += [json.dumps(part) if isinstance(part, dict) else str(part) for part in many]
     return words, environ
 
 

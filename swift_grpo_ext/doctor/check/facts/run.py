@@ -12,7 +12,7 @@ from swift_grpo_ext.doctor.check.facts import environment, files
 from swift_grpo_ext.doctor.check.facts.arguments import Arguments
 from swift_grpo_ext.doctor.check.facts.environment import Plugin
 from swift_grpo_ext.doctor.check.host import table as host_table
-from swift_grpo_ext.doctor.check.launch.commands import Command, Launch
+from swift_grpo_ext.doctor.check.script import Command, Launch
 from swift_grpo_ext.doctor.check.unknown import PLUGIN, decided
 from swift_grpo_ext.findings import NotKnownError
 
@@ -27,11 +27,8 @@ class Run:
     versions: Mapping[str, str | None] = field(default_factory=dict)
     gpu_memory: float = 0  # GiB of one GPU; 0 if unknown
     launch: Launch = field(default_factory=Launch)  # the script that it stands in
-    command: Command = field(default_factory=lambda: Command(()))  # its place in the script
+    command: Command = field(default_factory=Command)  # its place in the script
     servers: tuple[Arguments, ...] = ()  # of the ``swift rollout`` commands of its script
-    # what relative paths may be relative to: where it is started, and for a script its own folder;
-    # none where that is not known
-    folders: tuple[Path, ...] = (Path("."),)
     row_limit: int = 32  # rows of each dataset that are looked at; 0 for none
     tries_rewards: bool = False  # plugins are imported and their rewards called
 
@@ -42,9 +39,9 @@ class Run:
             NotKnownError: the folder that the command is started in is not known.
         """
         path = Path(name).expanduser()
-        if not self.folders and not path.is_absolute():
+        if not self.command.folders and not path.is_absolute():
             raise NotKnownError(f"files, in a folder that is not known: {name:.60}")
-        places = (folder / path for folder in self.folders or (Path(),))
+        places = (folder / path for folder in self.command.folders or (Path(),))
         return next(filter(os.path.exists, places), None)  # unlike Path.exists, False for base64 text, too
 
     def dataset(self, name: str) -> tuple[Path | None, int | None]:
@@ -160,4 +157,4 @@ class Run:
     def model(self) -> str:
         """The model's folder if it is here, else its name."""
         name = str(self.arguments.model or "")
-        return str(self.find(name) or name) if name and self.folders else name
+        return str(self.find(name) or name) if name and self.command.folders else name

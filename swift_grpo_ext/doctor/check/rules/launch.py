@@ -140,7 +140,7 @@ def _devices(run: Run) -> Iterator[Problem]:
     name = "CUDA_VISIBLE_DEVICES"
     gpus = len(environment.devices(run.environ)) or 1
     text = run.environ.get(name, "").strip()
-    by_script = run.launch.commands and name in run.launch.names  # not by this machine
+    by_script = f"{name}=" in run.launch.text  # not by this machine
     visible = re.findall("[0-9]+", text)
     ranks = run.ranks_per_node if gpus > 1 or visible else 1
     fix = f"NPROC_PER_NODE={gpus}"
@@ -224,8 +224,8 @@ def _absent(run: Run, named: Mapping[str, re.Pattern[str]]) -> Iterator[tuple[st
             path = drawn(str(word))[0] if named[name] is _DATA else str(word)
             if not named[name].fullmatch(path) or run.find(path) is not None:
                 continue
-            if run.command.moved or run.command.makes_files:
-                why = "behind a cd" if run.command.moved else "which the script may write"
+            if not run.command.folders or run.command.makes_files:
+                why = "which the script may write" if run.command.folders else "behind a cd"
                 raise NotKnownError(f"{path:.60}, {why}")
             yield name, path
 

@@ -1,15 +1,15 @@
-"""Reads a plain launch script: assignments, exports, arrays, ``${A:-b}``, ms-swift. Nothing is run.
+"""Reads a plain launch script: assignments, exports, arrays, ``${A:-b}``, ``cd``, ms-swift. Nothing is run.
 
 What a branch, a loop, a function or a substitution decides is not known; nothing else is followed.
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
-from typing import NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
-from swift_grpo_ext.doctor.check.launch.commands import Command, Launch, command_of
 from swift_grpo_ext.doctor.check.unknown import PLUGIN, Unknown, Word, written
 from swift_grpo_ext.errors import SwiftGrpoExtError
 
@@ -25,6 +25,7 @@ _STATEMENT = re.compile(
 )
 _IN_QUOTES = re.compile(rf"{_EXPANDED}|\\.", re.DOTALL)
 _PARTS = re.compile(rf"'[^']*'|{_DOUBLE}|{_IN_QUOTES.pattern}", re.DOTALL)
+_ITEM = re.compile(rf"(?<=\s)#[^\n]*|({_WORD})", re.DOTALL)  # of an array: a comment, or a word
 _VALUE = re.compile(r"\$\{?([A-Za-z_]\w*)(?:(:?[-=])(.*?)|:?\?.*?)?\}?", re.DOTALL)
 _ITEMS = re.compile(r'"?\$\{?(?:(\w+)\[)?[@*]\]?\}?"?')
 _ASSIGNS = re.compile(r"([A-Za-z_]\w*)(\+?)=(.*)", re.DOTALL)
@@ -38,11 +39,9 @@ _HERE = re.compile(
     r"^[ \t]*#.*|(?<!<)<<-?[ \t]*(['\"]?)([A-Za-z_]\w*)\1(.*)((?:\n(?![ \t]*\2[ \t]*$).*)*(?:\n.*)?)",
     re.MULTILINE,
 )
-_BLOCKS = {  # words that open a block, end one, or stand in between
-    **dict.fromkeys(("if", "for", "while", "until", "case", "select", "{"), 1),
-    **dict.fromkeys(("then", "else", "elif", "do", "!", "time", "function"), 0),
-    **dict.fromkeys(("fi", "done", "esac", "}"), -1),
-}
+_OPENS = ("if", "for", "while", "until", "case", "select", "{")  # blocks
+_CLOSES = ("fi", "done", "esac", "}")
+_IN_BETWEEN = ("then", "else", "elif", "do", "!", "time", "function")
 # Commands that write no file that a run reads, and what people source for their shell, not for a run's ranks.
 _WRITES_NOTHING = re.compile(
     r"[:\[(.].*|cat|cd|conda|date|echo|env|eval|exit|hostname|kill|ls|mkdir|module|nvidia-smi|pip|pkill|printf|ps"
@@ -51,11 +50,65 @@ _WRITES_NOTHING = re.compile(
 _OF_THE_SHELL = re.compile(
     r"(activate|conda\.sh|\.\w*rc|profile|set_env\.sh)$|\b(conda|mamba|micromamba|pyenv)\b|^[-\w]+$"
 )
+_FUNCTION = re.compile(r"^\s*(function\s+\w|[\w-]{1,40}\s{0,4}\(\s{0,4}\)\s{0,4}\{)", re.MULTILINE)
 _MOST_NESTED, _MOST_LETTERS = 100, 2**18
+_SUBCOMMAND = re.compile(
+    "pt|sft|infer|merge[-_]lora|web[-_]ui|deploy|rollout|rlhf|grpo|sample|export|eval|app"
+)
+_PROGRAM = re.compile(
+    r"(?:.*/)?(swift|megatron)|(?:.*\W)?(?:swift[./]cli[./]|cli/(?=.*\.py$))(_megatron[./])?(\w+?)(?:\.py)?"
+)
+# What may stand before a command of ms-swift: programs that start here what follows them, and variables.
+_STARTS = re.compile(
+    r"(?:(?:\S*/)?(?:env|nohup|time|exec|eval|command|sudo|numactl|taskset|nice|ionice|timeout|stdbuf"
+    r"|setsid|python[\d.]*|torchrun|accelerate|deepspeed|mpirun|mpiexec|conda|mamba|micromamba|uv|poetry|ray"
+    r"|srun)(?= |$)|\$|[A-Z_]+=|[\d,]+(?= |$)|$)(?!.*\b(?:docker|kubectl|singularity|apptainer)\b)",
+    re.DOTALL,
+)
+_OF_A_FILE = re.compile(r".*\b(?:torchrun|deepspeed)\b.*|.*-m", re.DOTALL)  # they look for a file `swift`
+_LAUNCHER = re.compile(
+    r"\b(?:(torchrun|torch\.distributed\.(?:run|launch))|accelerate|deepspeed|mpirun|mpiexec)\b"
+)
 
 
-def read_script(text: str, environ: Mapping[str, str] | None = None) -> Launch:
-    """Read a shell script that is started with these variables.
+@dataclass(frozen=True, eq=False)
+class Command:
+    """One ``swift`` or ``megatron`` command with what it sees."""
+
+    words: tuple[Word, ...] = ("", "")  # `swift`, the subcommand, its arguments
+    environ: Mapping[str, Any] = field(default_factory=dict)  # variables that it sees: text, or Unknown
+    unexported: frozenset[str] = frozenset()  # names that the script sets, and the command does not see
+    waits: bool = False  # the script goes on only when it has ended
+    # What relative paths may be relative to: where it is started, and for a script its own folder; none where
+    # that is not known.
+    folders: tuple[Path, ...] = (Path(),)
+    makes_files: bool = False  # a program ran before that may have written any file
+    set_by: str = ""  # what may set any variable; empty: one that is not in `environ` is not set
+    is_single: bool = False  # python starts it, so it is one process whatever the variables say
+
+    @property
+    def subcommand(self) -> str:
+        """``rlhf``, ``rollout``, ..."""
+        return written(self.words[1])
+
+
+@dataclass
+class Launch:
+    """What a script does, as far as it is read; empty for a command that stands in none."""
+
+    commands: list[Command] = field(default_factory=list)  # the `swift` commands so far
+    cuts: list[int] = field(default_factory=list)  # lines with options that the command above has lost
+    text: str = ""  # the script itself
+
+    def all(self, *subcommands: str) -> list[Command]:
+        """The commands of these names."""
+        return [command for command in self.commands if command.subcommand in subcommands]
+
+
+def read_script(
+    text: str, environ: Mapping[str, str] | None = None, folders: tuple[Path, ...] = (Path(),)
+) -> Launch:
+    """Read a shell script that is started with these variables, in one of these folders.
 
     A command that a line cuts short is read as it was meant, so that the other checks still see all of it.
 
@@ -68,7 +121,7 @@ def read_script(text: str, environ: Mapping[str, str] | None = None) -> Launch:
     plain = re.sub(
         r"^[ \t]{0,20}(\$ |!(?=\w))", "", text.replace("\r\n", "\n"), flags=re.MULTILINE
     )  # a prompt
-    reader = _Reader(dict(environ or {}), set(environ or ()), Launch(text=text))
+    reader = _Reader(Launch(text=text), folders, dict(environ or {}), set(environ or ()))
     for statement in statements(_HERE.sub(_without_here_document, plain)):
         if statement.words[0] == "exit" and statement.is_sure:
             break
@@ -106,12 +159,12 @@ def statements(text: str) -> Iterator[Statement]:
             fix = "`bash -n` names what is open"
             raise SwiftGrpoExtError("not plain bash", where=f"line {line}", fix=fix)
         words = [word for word in _TOKENS.findall(body) if word.strip("\\ \t\n")]
-        while words and words[0] in _BLOCKS:
-            blocks += _BLOCKS[words[0]]
+        while words and words[0] in (*_OPENS, *_IN_BETWEEN, *_CLOSES):
+            blocks += (words[0] in _OPENS) - (words[0] in _CLOSES)
             words = [] if words[0] in ("for", "select", "case") else words[1:]
         if words and end != "(" and (end != ")" or brackets):
             yield Statement(words, end, line, not (blocks or brackets) and behind not in ("&&", "||"))
-        brackets = max(0, brackets + {"(": 1, ")": -1}.get(end, 0))
+        brackets = max(0, brackets + (end == "(") - (end == ")"))
         behind = end
 
 
@@ -119,11 +172,11 @@ def statements(text: str) -> Iterator[Statement]:
 class _Reader:
     """What is known of a script at one of its statements."""
 
+    launch: Launch
+    folders: tuple[Path, ...]  # as in `Command`
     values: dict[str, Word | tuple[Word, ...]]  # of its variables; of an array its words
     exported: set[str]
-    launch: Launch
-    set_by: list[str] = field(default_factory=list)  # what may set any variable
-    moved: bool = False  # it may have changed its folder
+    set_by: str = ""  # what may set any variable
     makes_files: bool = False  # a program ran that may have written any file
     is_swift: bool = False  # the last command was one of `swift`
 
@@ -131,16 +184,16 @@ class _Reader:
         """Follow one statement."""
         words = [word for word in statement.words if not re.match(_FILE, word)]
         own = list(takewhile(_ASSIGNS.match, words))
-        words = words[len(own) :]
-        head = words[0] if words else ""
-        if not words or head in ("export", "declare", "typeset", "readonly", "local"):
-            exports = head == "export" or words[1:2] in (["-x"], ["-gx"]) or "set -a" in self.launch.text
-            for word in own + words[1:] * (head != "local"):
+        head, *rest = words[len(own) :] or [""]
+        if head in ("", "export", "declare", "typeset", "readonly", "local"):
+            exports = head == "export" or "-x" in rest[:1] or "set -a" in self.launch.text
+            for word in own + rest * (head != "local"):
                 self._declare(word, exports, statement.is_sure)
             return
-        texts = [text for word in words for text in self.words(word)]
+        texts = [text for word in (head, *rest) for text in self.words(word)]
         text = " ".join(map(written, texts))
-        if command := command_of(texts):
+        command = command_of(texts)
+        if command:
             self._swift(command, own, statement)
         elif self.is_swift and re.match("[-–—]+[A-Za-z]", text):  # options that the command has lost
             last = self.launch.commands[-1]
@@ -149,45 +202,45 @@ class _Reader:
             return
         elif head in ("source", ".", "eval") or " = " in text[:60]:
             self._sets_anything(text)
+        elif head in ("cd", "pushd", "popd"):
+            self._moves("".join(map(written, texts[1:2])), statement.is_sure)
         self.is_swift = command is not None
-        for name in words[1:] if head in ("read", "mapfile", "let") else ():
-            self._put(name, Unknown(f"${name}"))
-        self.moved |= head in ("cd", "pushd") and text != "cd ."
+        for name in rest if head in ("read", "mapfile", "let") else ():
+            self.values[name] = Unknown(f"${name}")
         is_written = any(re.match(r"\d*&?>", word) for word in statement.words) and not command
         self.makes_files |= is_written or not _WRITES_NOTHING.fullmatch(head.rpartition("/")[2])
+
+    def _moves(self, to: str, is_sure: bool) -> None:
+        """``cd``: into a folder that is here, else where paths lead is not known."""
+        known = self.folders if is_sure and to and "$" not in to else ()
+        self.folders = tuple(folder / to for folder in known if (folder / to).is_dir())
 
     def _declare(self, word: str, exports: bool, is_sure: bool) -> None:
         """``NAME=value``, ``NAME+=value`` or an array, and a name that is exported."""
         name, _, source = word.partition("=")
         name, adds = name.rstrip("+"), name.endswith("+")
         before = self.values.get(name, "") if adds else ""
+        value: Word | tuple[Word, ...]
         if "=" not in word:
             self._sets_anything(word)
         elif source.startswith("("):
-            written_items = re.findall(rf"(?<=\s)#[^\n]*|{_WORD}", source[1:-1], re.DOTALL)
-            items = [part for item in written_items if item[0] != "#" for part in self.words(item)]
+            items = [part for item in _ITEM.findall(source[1:-1]) if item for part in self.words(item)]
             rest = items if is_sure else [Unknown(f"${{{name}[@]}}", many=True)]
-            self._put(name, (*(before if isinstance(before, tuple) else ()), *rest))
+            self.values[name] = (*(before if isinstance(before, tuple) else ()), *rest)
         else:
             self.makes_files |= re.search(r"\b(download|clone|wget|curl)\b", source) is not None
-            known = self.value(source) if is_sure else Unknown(f"${name}")
-            if isinstance(before, tuple) or not before:
-                self._put(name, known)
-            else:
-                is_text = isinstance(before, str) and isinstance(known, str)
-                text = written(before) + written(known)
-                self._put(name, text if is_text else Unknown(text))
+            value = self.value(source) if is_sure else Unknown(f"${name}")
+            if before and not isinstance(before, tuple):
+                text = written(before) + written(value)
+                value = Unknown(text) if isinstance(value, Unknown) or isinstance(before, Unknown) else text
+            self.values[name] = value
         self.exported |= {name} if exports else set()
-
-    def _put(self, name: str, value: Word | tuple[Word, ...]) -> None:
-        self.values[name] = value
-        self.launch.names.add(name)
 
     def _sets_anything(self, source: str) -> None:
         """Variables that a file or a command sets: ``source ranks.env``, ``export $(cat .env)``."""
         if not _OF_THE_SHELL.search(source):
             is_plain = re.fullmatch(r"[\w ./=~-]{1,60}", source)
-            self.set_by.append(source if is_plain else "what a command prints")
+            self.set_by = self.set_by or (source if is_plain else "what a command prints")
 
     def _plain(self, name: str) -> Word | None:
         """What ``$NAME`` alone stands for: of an array its first word; None where it is not set."""
@@ -236,20 +289,70 @@ class _Reader:
     def _swift(self, command: Command, own: list[str], statement: Statement) -> None:
         """A command of ms-swift, with the variables that it sees."""
         assigned = [word.partition("=") for word in own]
-        set_here = {name: self.value(source) for name, _, source in assigned}
         exported = {name: self._plain(name) for name in self.values if name in self.exported}
-        environ = {**exported, **set_here, **command.environ}
-        is_called = not statement.is_sure and re.search(
-            r"^\s*(function\s+\w|[\w-]{1,40}\s{0,4}\(\s{0,4}\)\s{0,4}\{)", self.launch.text, re.MULTILINE
-        )
+        environ = {
+            **exported,
+            **{name: self.value(source) for name, _, source in assigned},
+            **command.environ,
+        }
+        is_called = not statement.is_sure and _FUNCTION.search(self.launch.text)
         found = replace(
             command,
             environ=environ,
             unexported=frozenset(self.values).difference(environ),
             waits=command.waits and statement.is_sure and statement.end not in ("&", "|"),
-            moved=self.moved,
+            folders=self.folders,
             makes_files=self.makes_files,
-            set_by=" and ".join([*self.set_by, *(["its caller"] if is_called else [])]),
+            set_by=self.set_by or "its caller" * bool(is_called),
         )
-        self.launch.names.update(set_here)
         self.launch.commands.append(found)
+
+
+def command_of(words: Sequence[Word]) -> Command | None:
+    """The command of ms-swift that these words start, with what its launcher sets; None where they do not.
+
+    Known are ``swift rlhf``, ``python -m swift.cli.rlhf``, ``.../cli/rlhf.py`` and ``swift.cli.main rlhf``,
+    behind programs that start what follows them on this machine.
+    """
+    for index, word in enumerate(words):
+        rest, before = tuple(words[index + 1 :]), " ".join(map(written, words[:index]))
+        program, of_megatron, module = (
+            found.groups() if (found := _PROGRAM.fullmatch(written(word))) else [None] * 3
+        )
+        is_main = module in (None, "main")  # it starts torchrun, as `swift` does
+        if is_main and not (found and rest and _SUBCOMMAND.fullmatch(written(rest[0]))):
+            continue
+        if not _STARTS.match(before) or (program and _OF_A_FILE.fullmatch(before)):
+            return None
+        return Command(
+            ("megatron" if of_megatron else program or "swift", *(rest if is_main else (str(module), *rest))),
+            _variables(before),
+            waits="srun" not in before,
+            is_single=not is_main and not _LAUNCHER.search(before) and "srun" not in before,
+        )
+    return None
+
+
+# Options of launchers -> the variable that says the same to `swift`; of all processes, WORLD_SIZE.
+_SAME_AS = {
+    **dict.fromkeys(("nproc_per_node", "num_gpus"), "NPROC_PER_NODE"),
+    **dict.fromkeys(("nnodes", "num_nodes", "num_machines"), "NNODES"),
+    "num_processes": "WORLD_SIZE",
+}
+
+
+def _variables(before: str) -> dict[str, Word]:
+    """Variables that the words before a command set: ``env A=1``, ranks and nodes of torchrun."""
+    environ: dict[str, str] = dict(re.findall(r"(?<!\S)(?:-x )?([A-Z_]+)=(\S*)", before))
+    if launcher := _LAUNCHER.search(before):
+        options = re.findall(r"--?([a-z]+(?:[-_][a-z]+)*)[= ]+(?!-)(\S+)", before)
+        said = {_SAME_AS.get(name.replace("-", "_"), ""): value for name, value in options}
+        # What torchrun is not told is 1, the others read a file or take all GPUs.
+        is_open = "$" in before
+        nodes = said.get("NNODES", "$" if is_open else "1")
+        ranks = said.get("NPROC_PER_NODE", "1" if launcher[1] and not is_open else "$")
+        world = said.get("WORLD_SIZE", "")
+        if world.isdecimal() and nodes.isdecimal():
+            ranks = str(max(1, int(world) // max(1, int(nodes))))
+        environ |= {"NPROC_PER_NODE": ranks, "NNODES": nodes}
+    return {name: Unknown(value) if re.search("[$`]", value) else value for name, value in environ.items()}
