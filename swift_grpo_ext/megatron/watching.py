@@ -66,11 +66,10 @@ class Watching(Monitors):
         """An optimizer step is done; True if the run is to end now. Every rank comes here."""
         if not self.watch:
             return False
-        self.watch.phases.rest_in("between")
+        self._rest_in("between")
         norm = None if grad_norm is None else float(grad_norm)
         step = self._host.state.global_step
-        self.add_engine(self.engine_check.compare())
-        return self.watch.end_step(step + 1, norm, not updated)
+        return self.watch.end_step(step + 1, norm, not updated, self.engine_check.compare())
 
     def add_policy(self, grpo_batch: GRPOBatch, logps: Tensor, first_update: bool) -> None:
         """Count the tokens of the policy's pass, on one of the ranks that have its log-probs.

@@ -14,7 +14,6 @@ from swift_grpo_ext.trainer.host import Host
 from swift_grpo_ext.watch.step_line import WIDTH, log_line
 
 _PRINTERS_MODULE = sys.modules[PrinterCallbackNew.__module__]
-HeldOutReward = Callable[[], float | None]
 
 
 def terminal_width() -> int:
@@ -22,23 +21,21 @@ def terminal_width() -> int:
     return min(WIDTH, shutil.get_terminal_size((WIDTH, 0)).columns) if sys.stdout.isatty() else WIDTH
 
 
-def print_lines(host: Host, held_out: HeldOutReward, rewards: Mapping[str, str]) -> None:
+def print_lines(host: Host, held_out: Callable[[], float | None]) -> None:
     """Put a line a step in the place of the dictionary that ms-swift prints, and of its progress bar.
 
-    Args:
-        host: The trainer.
-        held_out: Gives the newest mean over held-out rows.
-        rewards: The names under which rewards are logged, by those that were typed.
+    ``held_out`` gives the newest mean over held-out rows.
     """
     stock = (host.pop_callback(ProgressCallbackNew), host.pop_callback(PrinterCallbackNew))
     if any(stock):
-        host.add_callback(_Printer(held_out, {logged: typed for typed, logged in rewards.items() if typed}))
+        names = zip(host.reward_func_names, host.scoring.reward_names, strict=True)
+        host.add_callback(_Printer(held_out, dict(names)))
 
 
 class _Printer(PrinterCallbackNew):
     """ms-swift's printer, which prints the line."""
 
-    def __init__(self, held_out: HeldOutReward, names: Mapping[str, str]) -> None:
+    def __init__(self, held_out: Callable[[], float | None], names: Mapping[str, str]) -> None:
         super().__init__()
         self._held_out = held_out
         self._names = names

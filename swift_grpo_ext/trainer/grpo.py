@@ -98,7 +98,7 @@ class GRPOTrainer(HostGRPOTrainer):
             self.monitors.begin()
             self.held_out.begin(self.scoring.logged_names)
             if current_settings().console != "all":
-                print_lines(self, self.held_out.newest, self.scoring.logged_names)
+                print_lines(self, self.held_out.newest)
             if self.accelerator.is_main_process:
                 self.guard.run("compat.json", partial(write_report, Path(self.args.output_dir)))
 
@@ -337,15 +337,15 @@ class GRPOTrainer(HostGRPOTrainer):
         return loss, metrics
 
     def _update_metrics(self, metrics_data: dict[str, Any]) -> None:
-        super()._update_metrics(self.logging.without_nan(metrics_data))
+        self.logging.replace_nan(metrics_data)
+        super()._update_metrics(metrics_data)
 
     # After an optimizer step.
 
     def _maybe_log_save_evaluate(
         self, tr_loss: LossValue, grad_norm: float | LossValue | None = None, *args: Any, **kwargs: Any
     ) -> None:
-        self.monitors.add_engine(self.engine_check.compare())
-        self.monitors.end_step(grad_norm, self.passes.work.drain())
+        self.monitors.end_step(grad_norm, self.passes.work.drain(), self.engine_check.compare())
         with self.monitors.phase("log"):
             super()._maybe_log_save_evaluate(tr_loss, grad_norm, *args, **kwargs)
 

@@ -145,13 +145,9 @@ class Logging:
         kl = per_token_kl(self.latest, grpo_batch.ref_per_token_logps).float()
         return torch.stack([(kl * mask).sum(), mask.sum().float()])
 
-    def without_nan(self, metrics: dict[str, Any]) -> dict[str, Any]:
-        """Figures of a micro-batch in which an entropy may be NaN where no token counts: NaN is no JSON."""
-        self._replace_nan(metrics)
-        return metrics
-
     @watches("figures without NaN")
-    def _replace_nan(self, metrics: dict[str, Any]) -> None:
+    def replace_nan(self, metrics: dict[str, Any]) -> None:
+        """Put None in the place of an entropy that is NaN, where no token counts: NaN is no JSON."""
         logs = metrics["entropy"].get("entropy_logs")
         if logs is not None:
             metrics["entropy"]["entropy_logs"] = [
@@ -175,10 +171,9 @@ class Logging:
             for picture, sample in zip(pictures, samples, strict=True)
         ]
         gathered = host._gather_and_flatten(local, flatten_level=0)
-        for number, name in enumerate(("images", "regions", "question", "gold", "read", "reason")):
-            host._logs.setdefault(name, deque(maxlen=host.args.generation_batch_size)).extend(
-                row[number] for row in gathered
-            )
+        names = ("images", "regions", "question", "gold", "read", "reason")
+        for name, column in zip(names, zip(*gathered, strict=True), strict=False):
+            host._logs.setdefault(name, deque(maxlen=host.args.generation_batch_size)).extend(column)
 
     def _gold_of(self, sample: VisionSample) -> str:
         """The gold in ``solution``, or in the column that the reward table names.

@@ -77,10 +77,9 @@ class Monitors:
         try:
             yield
         except BaseException:
-            self._fail(name)
+            self._leave(name, failed=True)
             raise
-        finally:
-            self._leave(name)
+        self._leave(name)
 
     @watches("phases")
     def _enter(self, name: str) -> None:
@@ -88,14 +87,9 @@ class Monitors:
             self.watch.phases.enter(name)
 
     @watches("phases")
-    def _leave(self, name: str) -> None:
+    def _leave(self, name: str, failed: bool = False) -> None:
         if self.watch:
-            self.watch.phases.leave(name)
-
-    @watches("phases")
-    def _fail(self, name: str) -> None:
-        if self.watch:
-            self.watch.phases.failed_in = self.watch.phases.failed_in or name
+            self.watch.phases.leave(name, failed)
 
     @contextmanager
     def encoding(self) -> Iterator[None]:
@@ -150,10 +144,14 @@ class Monitors:
             report_at_end(self._host.args.output_dir)
 
     @watches("phases")
+    def _rest_in(self, name: str) -> None:
+        if self.watch:
+            self.watch.phases.rest_in(name)
+
     def end_micro_batch(self) -> None:
         """What follows the last one of a step is the optimizer's."""
-        if self.watch and self._host.accelerator.sync_gradients:
-            self.watch.phases.rest_in("optimizer")
+        if self._host.accelerator.sync_gradients:
+            self._rest_in("optimizer")
 
     @watches("count of tokens")
     def add_pass(
@@ -171,39 +169,37 @@ class Monitors:
         tally.surprise = tally.surprise - (logps.detach() * mask).sum()
         tally.forwarded = tally.forwarded + mask.sum()
 
-    @watches("note of the engine check")
-    def add_engine(self, record: records.EngineRecord | None) -> None:
-        """The engine was compared with the trainer; None if not at this step."""
-        if self.watch and record:
-            self.watch.engine = record
-
     def look_at_rollout(self, samples: Sequence[VisionSample]) -> None:
         """A generation batch has its advantages."""
         host = self._host
-        if not self.watch or not host.model.training:
-            return
-        if host.accelerator.is_main_process:
+        if self.watch and host.model.training and host.accelerator.is_main_process:
             self.watch.rollout = self._rollout_facts(samples) or records.RolloutFacts()
 
-    def end_step(self, grad_norm: float | LossValue | None, work: Counter[str]) -> None:
-        """An optimizer step is done; ms-swift says so once more after an epoch's last one."""
+    def end_step(
+        self,
+        grad_norm: float | LossValue | None,
+        work: Counter[str],
+        engine: records.EngineRecord | None,
+    ) -> None:
+        """An optimizer step is done; ms-swift says so once more after an epoch's last one.
+
+        Args:
+            grad_norm: Before clipping.
+            work: Done in its passes; see `watch.phases.SAVED`.
+            engine: The comparison of engine and trainer, if one was due at this step.
+        """
         host = self._host
         if not self.watch or host.state.global_step <= self._judged_step:
             return
         self._judged_step = host.state.global_step
+        self._rest_in("between")
         norm = float(grad_norm) if grad_norm is not None else None
-        self._add_work(work)
         dropped = norm is not None and math.isnan(norm)  # ms-swift's _fix_grad_norm_nan
         skipped = dropped or bool(host.accelerator.optimizer_step_was_skipped)
-        if self.watch.end_step(host.state.global_step, norm, skipped):
+        self.watch.billing.work.update(work)
+        if self.watch.end_step(host.state.global_step, norm, skipped, engine):
             host.control.should_training_stop = host.control.should_save = True
             host.control.should_evaluate = False
-
-    @watches("bill")
-    def _add_work(self, work: Counter[str]) -> None:
-        if self.watch:
-            self.watch.phases.rest_in("between")
-            self.watch.billing.work.update(work)
 
     @watches("figures of the rollout", reads_device=True)
     def _rollout_facts(self, samples: Sequence[VisionSample]) -> records.RolloutFacts:

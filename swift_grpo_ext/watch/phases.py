@@ -91,8 +91,10 @@ class Phases:
         self._names.append(phase)
         self._turn()
 
-    def leave(self, phase: str) -> None:
-        """End the current phase, if it is this one."""
+    def leave(self, phase: str, failed: bool = False) -> None:
+        """End the current phase, if it is this one; by an error where it ``failed``."""
+        if failed:
+            self.failed_in = self.failed_in or phase
         if self._names[-1] == phase and len(self._names) > 1:
             self._names.pop()
             self._turn()

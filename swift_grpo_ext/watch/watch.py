@@ -60,7 +60,7 @@ class Watch(TrainerCallback):
         self.journal = Journal(args.output_dir, args.process_index)
         self.tally = Tally()
         self.rollout = RolloutFacts()
-        self.engine = EngineRecord()
+        self._engine = EngineRecord()  # the newest
         self._learning_rate: float | None = None
         self._stopped_dead = False
         self._unscored_steps = 0  # in a row
@@ -103,7 +103,7 @@ class Watch(TrainerCallback):
                 where="--freeze_llm, --freeze_vit, --freeze_aligner, --freeze_parameters_ratio",
                 fix="leave one of them trainable, or use --tuner_type lora",
             )
-        self._watch_for_stalls()
+        self.guard.run("watchdog", self._watchdog.start)
         self._end_request.listen()
 
     @watches("start of the monitors")
@@ -112,10 +112,6 @@ class Watch(TrainerCallback):
         self._weights = Sampler(lambda: local_parameters(trainer.model))
         self._masters = Sampler(lambda: local_masters(trainer.optimizer))
         self.monitor = LearningMonitor(run_facts(trainer), PATIENCE)
-
-    @watches("watchdog")
-    def _watch_for_stalls(self) -> None:
-        self._watchdog.start()
 
     @watches("learning rate")
     def on_step_begin(
@@ -141,8 +137,14 @@ class Watch(TrainerCallback):
                 "checkpoint keeps: a new rollout is made, so this run is not the uninterrupted one"
             )
 
-    def end_step(self, step: int, grad_norm: float | None, skipped: bool) -> bool:
-        """The optimizer has stepped; the ranks add up what they counted. True if the run is to end now."""
+    def end_step(
+        self, step: int, grad_norm: float | None, skipped: bool, engine: EngineRecord | None
+    ) -> bool:
+        """The optimizer has stepped; the ranks add up what they counted. True if the run is to end now.
+
+        ``engine`` is the comparison with the engine, if one was due at this step.
+        """
+        self._engine = engine or self._engine
         self._count_movement()
         counted = self.tally
         self.tally = Tally()
@@ -305,5 +307,5 @@ class Watch(TrainerCallback):
             tokens=round(total.tokens),
             entropy=total.surprise / total.forwarded if total.forwarded else None,
             rollout=self.rollout,
-            engine=self.engine,
+            engine=self._engine,
         )

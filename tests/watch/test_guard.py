@@ -19,6 +19,7 @@ NAMED = {
     "held-out rewards",
     "compat.json",
     "gains.json",
+    "watchdog",
 }
 # Without a tracker, an error, a signal, a reference model and held-out rows they have nothing to do.
 ELSEWHERE = {"events", "how to resume", "mean of kl", "held-out rewards"}
