@@ -33,7 +33,7 @@ from swift_grpo_ext.trainer.engine_verdict import (
 )
 from swift_grpo_ext.trainer.host import once_of_run
 from swift_grpo_ext.trainer.row_names import row_name
-from swift_grpo_ext.trainer.samples import PerToken, VisionSample
+from swift_grpo_ext.trainer.samples import Inputs, PerToken, VisionSample
 from swift_grpo_ext.watch.guard import Guard, watches
 from swift_grpo_ext.watch.records import PROMPT, WEIGHTS, EngineRecord
 
@@ -42,9 +42,6 @@ FIRST = 3  # rollouts that are checked, each: a lost weight sync shows at the se
 EVERY = 50  # steps between two checks after them
 _CLEARLY = 0.1  # of the largest gap of a turn: tokens beyond it are apart
 _LARGEST = 20.0  # nats: exp of more says no more
-
-
-Encoded = dict[str, Any]
 
 
 class EngineCheck:
@@ -92,9 +89,9 @@ class EngineCheck:
     @contextmanager
     def reading_prompts(self, module: ModuleType) -> Iterator[None]:
         """While this is open, rows that a module of ms-swift encodes are held against the prompts."""
-        encode: Callable[..., Encoded] = vars(module)["encode_sample"]
+        encode: Callable[..., Inputs] = vars(module)["encode_sample"]
 
-        def encode_sample(sample: VisionSample, *args: Any, **kwargs: Any) -> Encoded:
+        def encode_sample(sample: VisionSample, *args: Any, **kwargs: Any) -> Inputs:
             encoded = encode(sample, *args, **kwargs)
             self._compare_prompt(sample, encoded)
             return encoded
@@ -103,7 +100,7 @@ class EngineCheck:
             yield
 
     @watches(PART)
-    def _compare_prompt(self, sample: VisionSample, encoded: Encoded) -> None:
+    def _compare_prompt(self, sample: VisionSample, encoded: Inputs) -> None:
         prompt, sample.engine_prompt = sample.engine_prompt, ()
         if not (prompt and self._is_due):
             return

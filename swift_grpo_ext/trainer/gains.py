@@ -12,8 +12,6 @@ from swift_grpo_ext.watch.journal import GAINS
 _LONGEST = 160 - len("swift-grpo-ext: ")  # characters of the line
 _HEAVY = 4  # names that are never left out of the line: passes, and what is computed in them
 
-Facts = dict[str, Any]
-
 
 def tell_gains(
     host: Any, features: Features, sizes: BatchSizes, cut: str, say: Callable[[str], None]
@@ -37,7 +35,7 @@ def tell_gains(
         (folder / GAINS).write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
 
 
-def facts_of(features: Features, sizes: BatchSizes, group: int, cut: str = "") -> Facts:
+def facts_of(features: Features, sizes: BatchSizes, group: int, cut: str = "") -> dict[str, Any]:
     """What is on, ``idle`` (nothing to do) or off, by section and name, and the sizes that it hangs on."""
     together = most_together(sizes.batch, sizes.held, group)
     idle = dict(features.why_idle)
@@ -62,7 +60,7 @@ def facts_of(features: Features, sizes: BatchSizes, group: int, cut: str = "") -
     }
 
 
-def line_of(states: Facts) -> str:
+def line_of(states: dict[str, Any]) -> str:
     """One line of at most 160 characters; what does not fit is left to the file, the least weighty first."""
 
     def state(name: str, with_reason: bool) -> str:

@@ -19,7 +19,6 @@ from swift_grpo_ext.trainer.host import Host
 from swift_grpo_ext.trainer.samples import Row
 
 THREADS = 4
-Rows = Sequence[Row]
 
 
 def why_not_ahead(template: object) -> str:
@@ -33,11 +32,11 @@ class LookAhead:
     def __init__(self, host: Host) -> None:
         self._host = host
         self.on = not (current_settings().disables("trainer.prepare_ahead") or why_not_ahead(host.template))
-        self._source: Iterator[Rows] | None = None
-        self._read: deque[Rows] = deque()
+        self._source: Iterator[Sequence[Row]] | None = None
+        self._read: deque[Sequence[Row]] = deque()
         self._threads: ThreadPoolExecutor | None = None
 
-    def over(self, source: Iterator[Rows]) -> Iterator[Rows]:
+    def over(self, source: Iterator[Sequence[Row]]) -> Iterator[Sequence[Row]]:
         """The batches of an epoch. What is left of another epoch is forgotten, as ms-swift does."""
         if not self.on:
             return source
@@ -46,14 +45,14 @@ class LookAhead:
             self._read.clear()
         return self._ahead_of(source)
 
-    def _ahead_of(self, source: Iterator[Rows]) -> Iterator[Rows]:
+    def _ahead_of(self, source: Iterator[Sequence[Row]]) -> Iterator[Sequence[Row]]:
         for given in count(self._host._step):
             self._fill(source, given)
             if not self._read:
                 return
             yield self._read.popleft()
 
-    def _fill(self, source: Iterator[Rows], given: int) -> None:
+    def _fill(self, source: Iterator[Sequence[Row]], given: int) -> None:
         """Read until the next generation's first batch is there; ``given`` batches were handed out."""
         host = self._host
         ahead = host.args.steps_per_generation * host.num_iterations * host.template.sequence_parallel_size
@@ -66,7 +65,7 @@ class LookAhead:
             if number % ahead == 0 and 0 < number - given < left:
                 self._prepare(rows)
 
-    def _prepare(self, rows: Rows) -> None:
+    def _prepare(self, rows: Sequence[Row]) -> None:
         """Let the threads prepare the images of rows, as far as they fit beside those of today."""
         self._threads = self._threads or ThreadPoolExecutor(THREADS, "swift-grpo-ext-images")
         room = _Room(self._host.template.images.store.limit // 2)

@@ -2,22 +2,12 @@
 
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from functools import partial
 
 import torch
 from jaxtyping import Shaped
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
-
-
-@dataclass(frozen=True)
-class Fault:
-    """Where values stopped being finite."""
-
-    tensor: str  # ``reward <name>``, ``log-probs``, ``loss`` or ``gradient``
-    rows: tuple[int, ...] = ()  # of the micro-batch, or of this rank's rollout for a reward
-    module: str = ""  # first with such an output, or parameter nearest to the loss with such a gradient
 
 
 def bad_rows(

@@ -1,9 +1,8 @@
 """Looks at log-probs, loss, gradients and rewards as they pass by, and names the first that is not finite."""
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
 from functools import partial
 from typing import Any
 
@@ -16,15 +15,14 @@ from swift_grpo_ext.ms_swift.shared import GRPOBatch, get_logger
 from swift_grpo_ext.settings import disabled
 from swift_grpo_ext.swap import swapped
 from swift_grpo_ext.trainer.host import Host, unwrapped
-from swift_grpo_ext.trainer.numerics import Fault, bad_gradient, bad_rows, first_bad_module
+from swift_grpo_ext.trainer.numerics import bad_gradient, bad_rows, first_bad_module
 from swift_grpo_ext.trainer.row_names import row_name
-from swift_grpo_ext.trainer.samples import LossValue, PerToken, VisionSample
+from swift_grpo_ext.trainer.samples import Inputs, LossValue, PerToken, VisionSample
 from swift_grpo_ext.watch.guard import watches
 from swift_grpo_ext.watch.journal import Journal
 
 logger = get_logger()
 
-Inputs = Mapping[str, object] | None
 _NAMED = 8  # completions whose rows a message names, at most: each is looked up in the dataset
 
 
@@ -70,7 +68,7 @@ class Tracer:
         for name, function, plugin in zip(host.reward_func_names, host.reward_funcs, plugins, strict=False):
             if rows := (plugin or function).not_finite:
                 self._on_rewards = False
-                self._tell(Fault(f"reward {name}", rows), self._called([samples[row] for row in rows]))
+                self._tell(f"reward {name}", rows, self._called([samples[row] for row in rows]))
 
     @watches("numerics", reads_device=True)
     def look_at_pass(
@@ -91,13 +89,15 @@ class Tracer:
         again = partial(forward, inner, inputs, grpo_batch)
         module = "" if self._sharded() else first_bad_module(inner, again)
         named = self._called([samples[row] for row in rows]) if samples else [str(row) for row in rows]
-        self._name_fault(Fault("log-probs", rows, module), named)
+        self.on = False
+        self._tell("log-probs", rows, named, module)
 
     @watches("numerics", reads_device=True)
     def look_at_loss(self, loss: LossValue | tuple[LossValue, Any]) -> None:
         """Name a loss that is not finite."""
         if self.on and isinstance(loss, Tensor) and not bool(torch.isfinite(loss.detach())):
-            self._name_fault(Fault("loss"))
+            self.on = False
+            self._tell("loss")
 
     def _sharded(self) -> bool:
         return self._host.is_deepspeed_enabled or self._host.is_fsdp_enabled
@@ -110,24 +110,35 @@ class Tracer:
         if norms is None or bool(norms.isfinite().all()):
             return
         module = bad_gradient([(name, weight.grad) for name, weight in host.model.named_parameters()])
-        self._name_fault(Fault("gradient", module=module))
-
-    def _name_fault(self, fault: Fault, names: Sequence[str] = ()) -> None:
-        """Say where the first value was not finite."""
         self.on = False
-        self._tell(fault, names)
+        self._tell("gradient", module=module)
 
-    def _tell(self, fault: Fault, names: Sequence[str]) -> None:
+    def _tell(
+        self, tensor: str, rows: Sequence[int] = (), names: Sequence[str] = (), module: str = ""
+    ) -> None:
+        """Say where the first value was not finite.
+
+        Args:
+            tensor: ``reward <name>``, ``log-probs``, ``loss`` or ``gradient``.
+            rows: Of the micro-batch, or of this rank's rollout for a reward.
+            names: What to call the first of them.
+            module: First with such an output, or parameter nearest to the loss with such a gradient.
+        """
         assert self._journal
         step = self._host.state.global_step + 1
         rank = self._host.args.process_index
-        more = f" and others, {len(fault.rows)} completions in all" if len(fault.rows) > _NAMED else ""
-        rows = f", rows {', '.join(names)}{more}" if names else ""
-        module = f", first in {fault.module}" if fault.module else ""
-        text = f"{fault.tensor} not finite at step {step} on rank {rank}{module}{rows}"
+        text = f"{tensor} not finite at step {step} on rank {rank}"
+        if module:
+            text += f", first in {module}"
+        if names:
+            text += f", rows {', '.join(names)}"
+        if len(rows) > _NAMED:
+            text += f" and others, {len(rows)} completions in all"
         # Ranks above the first log errors only.
         logger.log(logging.ERROR if rank else logging.WARNING, f"swift-grpo-ext [numerics] {text}")
-        self._journal.add("numerics", step=step, text=text, names=list(names), **asdict(fault))
+        self._journal.add(
+            "numerics", step=step, text=text, names=names, tensor=tensor, rows=rows, module=module
+        )
 
     def _called(self, samples: Sequence[VisionSample]) -> list[str]:
         """What to call the rows of samples: of the first ones, each once."""

@@ -5,7 +5,6 @@ from types import SimpleNamespace
 
 import pytest
 
-from swift_grpo_ext.trainer.numerics import Fault
 from swift_grpo_ext.trainer.tracing import Tracer
 from swift_grpo_ext.watch.guard import Guard
 from swift_grpo_ext.watch.journal import Journal
@@ -23,7 +22,7 @@ def test_a_rank_above_the_first_says_it_as_an_error(tmp_path, rank, level):
     handler.emit = records.append
     logging.getLogger("swift").addHandler(handler)
     try:
-        tracer._tell(Fault("gradient", module="model.visual"), [])
+        tracer._tell("gradient", module="model.visual")
     finally:
         logging.getLogger("swift").removeHandler(handler)
     (record,) = records
