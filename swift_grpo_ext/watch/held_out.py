@@ -114,8 +114,12 @@ class HeldOutHistory:
 
     @property
     def best(self) -> Evaluation | None:
-        """The comparable evaluation with the best mean; None before the first."""
-        return next(iter(self.best_first()), None)
+        """The comparable evaluation with the best mean; None before the first.
+
+        Of equal ones the last: over a few dozen rows means are often equal by chance, and the policy has been
+        trained for longer.
+        """
+        return max(reversed(self._scored), key=self._height, default=None)  # the first that it meets
 
     @property
     def best_in_words(self) -> str:
@@ -127,15 +131,6 @@ class HeldOutHistory:
         number = len(self._scored)
         of_all = f"the best of {number} evaluations" if number > 1 else "of the only evaluation"
         return f"{self.best.interval(self.metric)}, {of_all}" if self.best else ""
-
-    def best_first(self) -> list[Evaluation]:
-        """The comparable evaluations by their means.
-
-        Of equal ones the last comes first: over a few dozen rows means are often equal by chance, and the
-        policy has been trained for longer.
-        """
-        newest_first = self._scored[::-1]  # sorted keeps the order of equal ones
-        return sorted(newest_first, key=self._height, reverse=True)
 
     @property
     def _scored(self) -> list[Evaluation]:
@@ -154,8 +149,7 @@ class HeldOutHistory:
         scored = self._scored
         if not patience or not scored:
             return ""
-        heights = list(map(self._height, scored))
-        best = scored[heights.index(max(heights))]  # an equal one later is not better
+        best = max(scored, key=self._height)  # an equal one later is not better
         since = len(scored) - 1 - scored.index(best)
         if since < patience:
             return ""

@@ -1,6 +1,6 @@
 """One line a step that people can read: what ms-swift logs of a step is a dictionary of 1,900 characters."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 
 WIDTH = 120  # characters of a line at most
@@ -31,8 +31,7 @@ def step_line(
     if "global_step/max_steps" not in logs or not ("reward" in logs or "loss" in logs):
         return ""
     parts = [f"step {logs['global_step/max_steps']}"]
-    for part in _PARTS:
-        text = part({**logs, "held_out": held_out})
+    for text in _parts({**logs, "held_out": held_out}):
         if text and len("  ".join([*parts, text])) <= width:
             parts.append(text)
     each = _each_reward(logs, names)
@@ -73,20 +72,27 @@ def _figure(logs: Logs, *names: str) -> float | None:
     return next((float(value) for value in values if isinstance(value, (int, float))), None)
 
 
-def _plain(form: str, *names: str) -> Callable[[Logs], str]:
-    """A figure, put into a form."""
-
-    def text(logs: Logs) -> str:
-        value = _figure(logs, *names)
-        return "" if value is None else form.format(value)
-
-    return text
+def _said(form: str, logs: Logs, *names: str) -> str:
+    """The first of several figures that was logged, put into a form; empty if none was."""
+    value = _figure(logs, *names)
+    return "" if value is None else form.format(value)
 
 
-def _reward(logs: Logs) -> str:
+def _parts(logs: Logs) -> Iterator[str]:
+    """The parts of the line, the most important first; empty where nothing was logged."""
     if "completions/mean_length" in logs and "reward" not in logs:
-        return "reward -"
-    return _plain("reward {:.3f}", "reward")(logs) + _plain(" ± {:.3f}", "reward_std")(logs)
+        yield "reward -"
+    else:
+        yield _said("reward {:.3f}", logs, "reward") + _said(" ± {:.3f}", logs, "reward_std")
+    yield _said("held-out {:.3f}", logs, "held_out")
+    yield _said("length {:.0f}", logs, "completions/mean_length")
+    cut_off = _figure(logs, "completions/clipped_ratio")
+    yield "" if cut_off is None else f"cut off {100 * cut_off:.0f} %"
+    # KL where there is a reference.
+    yield _said("kl {:.2g}", logs, "kl") or _said("entropy {:.2f}", logs, "entropy/mean", "watch/entropy")
+    yield _said("{:.1f} s", logs, "step_time", "train_speed(s/it)")
+    left = logs.get("remaining_time")
+    yield f"{left} left" if left else ""
 
 
 def _each_reward(logs: Logs, names: Names) -> str:
@@ -96,30 +102,3 @@ def _each_reward(logs: Logs, names: Names) -> str:
     words = [f"{name} {mean:.2f}" for name, mean in means.items() if mean is not None]
     several = len(names) > 1 or len(words) > 1  # of which a batch may have the rows of one alone
     return "  ".join(words) if several and len(words) <= _MOST_REWARDS else ""
-
-
-def _distance(logs: Logs) -> str:
-    """KL where there is a reference, else entropy."""
-    return _plain("kl {:.2g}", "kl")(logs) or _plain("entropy {:.2f}", "entropy/mean", "watch/entropy")(logs)
-
-
-def _clipped(logs: Logs) -> str:
-    share = _figure(logs, "completions/clipped_ratio")
-    return "" if share is None else f"cut off {100 * share:.0f} %"
-
-
-def _left(logs: Logs) -> str:
-    left = logs.get("remaining_time")
-    return f"{left} left" if left else ""
-
-
-# In the order of the line, the most important first.
-_PARTS: tuple[Callable[[Logs], str], ...] = (
-    _reward,
-    _plain("held-out {:.3f}", "held_out"),
-    _plain("length {:.0f}", "completions/mean_length"),
-    _clipped,
-    _distance,
-    _plain("{:.1f} s", "step_time", "train_speed(s/it)"),
-    _left,
-)

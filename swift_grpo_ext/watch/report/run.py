@@ -2,9 +2,8 @@
 
 import json
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from operator import itemgetter
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -15,9 +14,8 @@ from swift_grpo_ext.watch.journal import GAINS, newest_version, read_completions
 T = TypeVar("T")
 Series = dict[int, float]  # one logged figure over the run, by optimizer step, in order
 Names = Mapping[str, str]  # of rewards as they were typed, by the names under which ms-swift logs them
-Completion = dict[
-    str, Any
-]  # a row of completions.jsonl, with ``step``, an optimizer step; all else unchecked
+Logged = dict[str, Any]  # with ``step``, an optimizer step; all else unchecked
+Completion = Logged  # a row of completions.jsonl
 
 
 @dataclass(frozen=True)
@@ -63,7 +61,7 @@ def read_run(output_dir: str | Path) -> LoggedRun:
     """
     folder = newest_version(output_dir)
     damaged: list[str] = []
-    steps = _since_resumed(_training_steps(read_logging(folder, damaged)), itemgetter("step"))
+    steps = _since_resumed(_training_steps(read_logging(folder, damaged)))
     if not steps:
         raise OutputFolderError(
             "no GRPO step has been logged", where=str(folder), fix="wait for the first step of the run"
@@ -78,7 +76,7 @@ def read_run(output_dir: str | Path) -> LoggedRun:
     return LoggedRun(
         folder,
         tuple({record["step"]: _renamed(record, names) for record in steps}.values()),
-        tuple(_since_resumed(sampled, itemgetter("step"))),
+        tuple(_since_resumed(sampled)),
         arguments,
         tuple(damaged),
         evaluated=len(rows) - len(sampled),
@@ -118,13 +116,12 @@ def _training_steps(records: Sequence[dict[str, object]]) -> Iterable[dict[str, 
         yield {**record, "step": whole(step)}
 
 
-def _since_resumed(logged: Iterable[T], step: Callable[[T], int]) -> list[T]:
+def _since_resumed(logged: Iterable[Logged]) -> list[Logged]:
     """Logged entries without the steps that a run resumed in the same folder did again."""
-    kept: list[T] = []
+    kept: list[Logged] = []
     for entry in logged:
-        if kept and step(entry) < step(kept[-1]):
-            while kept and step(kept[-1]) >= step(entry):
-                kept.pop()
+        if kept and entry["step"] < kept[-1]["step"]:
+            kept = [earlier for earlier in kept if earlier["step"] < entry["step"]]
         kept.append(entry)
     return kept
 
