@@ -20,15 +20,6 @@ class Loss:
     # Liger's version is divided by what one micro-batch holds: its tokens, or its longest completion.
     liger_per_micro_batch: bool = False
     liger_only: bool = False  # without --use_liger_kernel ms-swift does not have it
-    is_known: bool = True  # it has a row in the table
-
-    def why_sizes_matter(self, with_liger: bool) -> str:
-        """Why the loss depends on the size of a micro-batch, in a clause; empty if it does not."""
-        if self.per_micro_batch:
-            return f"loss_type {self.name} is defined per micro-batch"
-        if with_liger and self.liger_per_micro_batch:
-            return f"loss_type {self.name} of liger is defined per micro-batch"
-        return "" if self.is_known else f"nothing is known about loss_type {self.name}"
 
 
 LOSSES: dict[str, Loss] = {
@@ -53,11 +44,16 @@ def why_sizes_matter(name: str, *, with_liger: bool, top_entropy_quantile: float
 
     Empty if it does not.
     """
-    if depends := loss_named(name).why_sizes_matter(with_liger):
-        return depends
+    loss = loss_named(name)
+    if loss.per_micro_batch:
+        return f"loss_type {name} is defined per micro-batch"
+    if with_liger and loss.liger_per_micro_batch:
+        return f"loss_type {name} of liger is defined per micro-batch"
+    if name not in LOSSES:
+        return f"nothing is known about loss_type {name}"
     return "top_entropy_quantile is defined per micro-batch" if top_entropy_quantile < 1.0 else ""
 
 
 def loss_named(name: str) -> Loss:
     """The row of a loss; for a name without one, a row that takes nothing for granted."""
-    return LOSSES.get(name) or Loss(name, reads_zero_advantage="may read them", is_known=False)
+    return LOSSES.get(name) or Loss(name, reads_zero_advantage="may read them")

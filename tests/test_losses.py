@@ -5,7 +5,7 @@ import inspect
 import pytest
 from swift.rlhf_trainers import grpo_trainer
 
-from swift_grpo_ext.losses import LOSSES, loss_named
+from swift_grpo_ext.losses import LOSSES, loss_named, why_sizes_matter
 
 
 def test_a_loss_over_the_window_is_one_of_ms_swifts_list():
@@ -23,15 +23,19 @@ def test_a_loss_without_a_row_is_ms_swifts_own_way():
     """Nothing is left out, and micro-batches stay; nor is it refused or changed as those with a row are."""
     unknown = loss_named("of next year")
     assert unknown.reads_zero_advantage
-    assert unknown.why_sizes_matter(with_liger=False) == "nothing is known about loss_type of next year"
+    assert (
+        why_sizes_matter("of next year", with_liger=False, top_entropy_quantile=1.0)
+        == "nothing is known about loss_type of next year"
+    )
     assert not (unknown.whole_groups)
     assert not (unknown.over_window)
 
 
 def test_sizes_matter_where_a_loss_divides_by_what_a_micro_batch_holds():
-    assert (
-        loss_named("bnpo").why_sizes_matter(with_liger=False) == "loss_type bnpo is defined per micro-batch"
-    )
-    assert loss_named("dapo").why_sizes_matter(with_liger=False) == ""
-    assert "of liger" in loss_named("dapo").why_sizes_matter(with_liger=True)
-    assert loss_named("grpo").why_sizes_matter(with_liger=True) == ""
+    def why(name, with_liger):
+        return why_sizes_matter(name, with_liger=with_liger, top_entropy_quantile=1.0)
+
+    assert why("bnpo", with_liger=False) == "loss_type bnpo is defined per micro-batch"
+    assert why("dapo", with_liger=False) == ""
+    assert "of liger" in why("dapo", with_liger=True)
+    assert why("grpo", with_liger=True) == ""
