@@ -8,7 +8,25 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from swift_grpo_ext.errors import OutputFolderError
+from swift_grpo_ext.errors import EnvironmentMismatchError, OutputFolderError
+
+PACKAGE = Path(__file__).resolve().parent
+
+
+def shipped(name: str) -> Path:
+    """A file that comes with the package: beside it in a checkout, inside it in a wheel.
+
+    Raises:
+        EnvironmentMismatchError: The installation lacks it.
+    """
+    for folder in (PACKAGE, PACKAGE.parent):
+        if (folder / name).is_file():
+            return folder / name
+    raise EnvironmentMismatchError(
+        f"{name} is missing",
+        where=str(PACKAGE),
+        fix="reinstall: pip install --force-reinstall --no-deps swift-grpo-ext",
+    )
 
 
 def made_folder(path: Path, flag: str) -> Path:
@@ -40,32 +58,22 @@ def claimed(folder: Path, writes: bool = True) -> Iterator[None]:
     Raises:
         OutputFolderError: Another run has it: both would write their logs and checkpoints there.
     """
-    with ExitStack() as stack:
-        if writes:
-            with suppress(OSError):
-                folder.mkdir(parents=True, exist_ok=True)
-                _lock(stack, folder)
-        yield
-
-
-def _lock(stack: ExitStack, folder: Path) -> None:
-    """Hold a lock in a folder as long as the stack is open.
-
-    Raises:
-        OutputFolderError: Another process holds it.
-    """
     path = folder / ".swift_grpo_ext.lock"
-    descriptor = os.open(path, os.O_CREAT | os.O_RDWR)
-    stack.callback(os.close, descriptor)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise OutputFolderError(
-            "another run writes its logs and checkpoints there",
-            where=f"--output_dir {folder}",
-            fix="another --output_dir, or --add_version true",
-        ) from None
-    stack.callback(path.unlink, missing_ok=True)
+    with ExitStack() as stack:
+        try:
+            if writes:
+                folder.mkdir(parents=True, exist_ok=True)
+                fcntl.flock(stack.enter_context(path.open("a")), fcntl.LOCK_EX | fcntl.LOCK_NB)
+                stack.callback(path.unlink, missing_ok=True)
+        except BlockingIOError:
+            raise OutputFolderError(
+                "another run writes its logs and checkpoints there",
+                where=f"--output_dir {folder}",
+                fix="another --output_dir, or --add_version true",
+            ) from None
+        except OSError:
+            pass
+        yield
 
 
 def write_whole(path: Path, content: bytes) -> None:

@@ -3,11 +3,11 @@
 import sys
 from pathlib import Path
 
-from swift_grpo_ext.errors import EnvironmentMismatchError, SwiftGrpoExtError
+from swift_grpo_ext.errors import EnvironmentMismatchError
+from swift_grpo_ext.folders import PACKAGE, shipped
 from swift_grpo_ext.parts import PARTS, check_part_names
 
-_PACKAGE = Path(__file__).resolve().parent
-_FOLDERS = (_PACKAGE / "plugins", _PACKAGE.parent / "plugins")
+_FOLDERS = (PACKAGE / "plugins", PACKAGE.parent / "plugins")
 
 
 def plugin_file(part: str = "all") -> Path:
@@ -18,19 +18,11 @@ def plugin_file(part: str = "all") -> Path:
 
     Raises:
         UnknownPartError: There is no such part.
-        SwiftGrpoExtError: The installation lacks the file.
+        EnvironmentMismatchError: The installation lacks the file.
     """
     if part != "all":
         check_part_names([part])
-    name = _file_name(part)
-    for folder in _FOLDERS:
-        if (folder / name).is_file():
-            return folder / name
-    raise SwiftGrpoExtError(
-        f"plugin file {name} is missing",
-        where=", ".join(map(str, _FOLDERS)),
-        fix="reinstall: pip install --force-reinstall --no-deps swift-grpo-ext",
-    )
+    return shipped(f"plugins/{_file_name(part)}")
 
 
 def is_plugin_file(path: str | Path) -> bool:
@@ -41,7 +33,7 @@ def is_plugin_file(path: str | Path) -> bool:
     """
     file = Path(path).expanduser().resolve()
     beside = file.parent.parent
-    ours = beside.name == _PACKAGE.name or (beside / _PACKAGE.name / "plugin_files.py").is_file()
+    ours = beside.name == PACKAGE.name or (beside / PACKAGE.name / "plugin_files.py").is_file()
     return ours and file.parent.name == "plugins" and file.name in map(_file_name, ("all", *PARTS))
 
 
@@ -55,7 +47,7 @@ def check_one_copy() -> None:
         file = getattr(module, "__file__", None) if name.startswith("_swift_external_") else None
         if file and is_plugin_file(file) and Path(file).resolve().parent not in _FOLDERS:
             raise EnvironmentMismatchError(
-                f"two copies of swift-grpo-ext: the plugin file {file} would run the code of {_PACKAGE}",
+                f"two copies of swift-grpo-ext: the plugin file {file} would run the code of {PACKAGE}",
                 where="--external_plugins",
                 fix='--external_plugins "$(swift-grpo-ext path)", or uninstall one of them',
             )

