@@ -1,7 +1,7 @@
 """The ``swift-grpo-ext`` command. Each command loads what it needs when it is called."""
 
 import sys
-from collections.abc import Callable
+from enum import Enum
 from pathlib import Path
 from typing import Annotated
 
@@ -19,13 +19,11 @@ app = typer.Typer(
 )
 
 
-def _one_of(*words: str) -> Callable[[str], str]:
-    def read(word: str) -> str:
-        if word.lower() not in words:
-            raise typer.BadParameter(" or ".join(words))
-        return word.lower()
+class Tuner(str, Enum):
+    """What ``plan`` may be asked to train."""
 
-    return read
+    LORA = "lora"
+    FULL = "full"
 
 
 def _print_version(wanted: bool) -> None:
@@ -117,7 +115,7 @@ def plan(
     gpus: Annotated[int, typer.Option(min=1, help="GPUs of one node.")] = 8,
     nodes: Annotated[int, typer.Option(min=1, help="Machines, each with that many GPUs.")] = 1,
     gpu_memory: Annotated[float, typer.Option(min=1, max=10_000, help="GiB of one GPU.")] = 80,
-    tuner: Annotated[str, typer.Option(parser=_one_of("lora", "full"), help="lora or full.")] = "lora",
+    tuner: Annotated[Tuner, typer.Option(case_sensitive=False, help="lora or full.")] = Tuner.LORA,
     lora_rank: Annotated[int, typer.Option(min=1, help="Rank of LoRA.")] = 32,
     batch: Annotated[int, typer.Option(min=1, help="Completions of a micro-batch.")] = 1,
     num_generations: Annotated[int, typer.Option(min=2, help="Completions of one prompt.")] = 8,
@@ -139,7 +137,7 @@ def plan(
     from swift_grpo_ext.doctor.plan import command, setting
 
     work = setting.Work(
-        full=tuner == "full",
+        full=tuner is Tuner.FULL,
         lora_rank=lora_rank,
         generations=num_generations,
         text_tokens=text_tokens,

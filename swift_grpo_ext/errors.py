@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from copy import copy
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -24,7 +25,7 @@ class SwiftGrpoExtError(Exception):
 
     def fresh(self) -> Self:
         """The same error without a traceback, to be raised again: one that is raised twice keeps both."""
-        return type(self)(self.what, where=self.where, fix=self.fix)
+        return copy(self)
 
     def __reduce__(self) -> tuple[object, ...]:
         """Keep the keyword arguments across process boundaries (pools, ranks, workers)."""

@@ -22,7 +22,6 @@ Reasons = Mapping[str, Callable[[], str]]
 class Feature:
     """A row of the table."""
 
-    does: str
     engines: tuple[Engine, ...] = ("trainer", "megatron")
     section: Section = "gains"
     needs: str = ""  # another feature, without which it is off where the engine has that
@@ -31,42 +30,36 @@ class Feature:
 
 # The weightiest come first.
 FEATURES: dict[str, Feature] = {
-    "shared_prefix": Feature(
-        "a prompt is forwarded once for its completions", needs="completion_logits", of_pass=True
-    ),
-    "vision_once": Feature(
-        "an image is encoded once for all passes", needs="completion_logits", of_pass=True
-    ),
-    "skip_old_logps": Feature("the old pass is left out"),
-    "completion_logits": Feature("logits are those of completions alone", ("megatron",), of_pass=True),
-    "chunked_logps": Feature("log-probs are computed chunk by chunk", ("trainer",), of_pass=True),
-    "shared_prefill": Feature(
-        "a prompt is computed once for the completions that are sampled from it", ("trainer",)
-    ),
-    "reduced_recompute": Feature(
-        "gradient checkpointing computes less of a pack again", ("trainer",), of_pass=True
-    ),
-    "skip_zero_advantage": Feature(
-        "completions without a gradient are left out of the policy's pass",
-        ("trainer",),
-        needs="shared_prefix",
-        of_pass=True,
-    ),
-    "prepare_ahead": Feature(
-        "images of the next generation batch are prepared while this one trains", ("trainer",)
-    ),
-    "reference_copy": Feature(
-        "the reference is a copy of what trains, where adapters that are off are not the start"
-    ),
-    "self_check": Feature("the first pass of each kind is compared with ms-swift's own", section="checks"),
-    "no_lora_dropout": Feature("ms-swift's default dropout of LoRA is off", section="checks"),
-    "engine_check": Feature(
-        "the engine's log-probs and prompts are held against the trainer's", section="watching"
-    ),
-    "held_out": Feature("rewards of held-out rows, and the best checkpoint", section="watching"),
-    "trace_numerics": Feature(
-        "the first value that is not finite is named", ("megatron",), section="watching"
-    ),
+    # A prompt is forwarded once for its completions.
+    "shared_prefix": Feature(needs="completion_logits", of_pass=True),
+    # An image is encoded once for all passes.
+    "vision_once": Feature(needs="completion_logits", of_pass=True),
+    # The old pass is left out.
+    "skip_old_logps": Feature(),
+    # Logits are those of completions alone.
+    "completion_logits": Feature(("megatron",), of_pass=True),
+    # Log-probs are computed chunk by chunk.
+    "chunked_logps": Feature(("trainer",), of_pass=True),
+    # A prompt is computed once for the completions that are sampled from it.
+    "shared_prefill": Feature(("trainer",)),
+    # Gradient checkpointing computes less of a pack again.
+    "reduced_recompute": Feature(("trainer",), of_pass=True),
+    # Completions without a gradient are left out of the policy's pass.
+    "skip_zero_advantage": Feature(("trainer",), needs="shared_prefix", of_pass=True),
+    # Images of the next generation batch are prepared while this one trains.
+    "prepare_ahead": Feature(("trainer",)),
+    # The reference is a copy of what trains, where adapters that are off are not the start.
+    "reference_copy": Feature(),
+    # The first pass of each kind is compared with ms-swift's own.
+    "self_check": Feature(section="checks"),
+    # ms-swift's default dropout of LoRA is off.
+    "no_lora_dropout": Feature(section="checks"),
+    # The engine's log-probs and prompts are held against the trainer's.
+    "engine_check": Feature(section="watching"),
+    # Rewards of held-out rows, and the best checkpoint.
+    "held_out": Feature(section="watching"),
+    # The first value that is not finite is named.
+    "trace_numerics": Feature(("megatron",), section="watching"),
 }
 
 

@@ -1,4 +1,4 @@
-"""What is wrong, and the rules that find it: one form for preflight, lint, refusals and monitors."""
+"""What is wrong, and the rules that find it: one form for preflight, check and refusals."""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -33,7 +33,6 @@ class Problem:
     what: str  # the fault in one clause, with its figures
     where: str = ""  # the argument, variable, row or file it was found in
     fix: str = ""  # what the user changes
-    steps: int = 0  # for how many steps in a row a running training has shown it
     severity: Severity | None = None  # where this case is better or worse than the rule says
 
 
@@ -47,7 +46,6 @@ class Finding:
     where: str = ""
     fix: str = ""
     reports: tuple[str, ...] = ()  # defect ids of this package and links to upstream reports
-    steps: int = 0
     not_checked: str = ""  # what could not be looked at, in a few words; empty for a fault
 
     @property
@@ -101,7 +99,6 @@ class Rule(Generic[Subject]):
                 problem.where,
                 problem.fix,
                 self.reports,
-                problem.steps,
                 self.not_checked,
             )
 

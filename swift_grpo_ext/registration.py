@@ -48,7 +48,8 @@ def register(parts: Iterable[str] | None = None) -> dict[str, list[str]]:
         news = True
     if news and _speaks_for_the_run():
         print(summary(), file=sys.stderr, flush=True)
-    sys.excepthook = partial(print_error, sys.excepthook)
+    if getattr(sys.excepthook, "func", None) is not print_error:
+        sys.excepthook = partial(print_error, sys.excepthook)
     if news and settings.preflight != "off":
         import_module(PREFLIGHT.module).register()
     if refused:
