@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from importlib import import_module
 from pathlib import Path
+from pkgutil import iter_modules
 
 from wrapt import register_post_import_hook
 
@@ -17,42 +18,6 @@ from swift_grpo_ext.errors import RefusedError
 from swift_grpo_ext.settings import current_settings
 
 REPORT = "compat.json"
-
-# One module each, with what `patch` made. They import nothing heavy at the top.
-MODULES: tuple[str, ...] = (
-    "zero3_trace",
-    "zero2_offload",
-    "reentrant",
-    "worker_seed",
-    "none_labels",
-    "native_config",
-    "placeholder_guard",
-    "hpz_group",
-    "no_workers",
-    "video_frames",
-    "jinja_completion",
-    "image_newline",
-    "gemma_image_types",
-    "gloo_exit",
-    "unscored",
-    "vocabulary_shards",
-    "pack_padding",
-    "vocabulary_gradient",
-    "expert_gradients",
-    "replicated_weights",
-    "deepstack_gradient",
-    "deepstack_order",
-    "media_token_types",
-    "gated_delta_gradients",
-    "broken_line",
-    "adapter_names",
-    "pipeline_kl",
-    "lost_adapter",
-    "plugin_path",
-    "newer_checkpoint",
-    "untied_head",
-    "generate_positions",
-)
 
 
 @dataclass
@@ -79,8 +44,9 @@ _report_folder: Path | None = None  # of the latest run in this process
 
 @lru_cache(maxsize=1)
 def patches() -> dict[str, Patch]:
-    """All patches by id."""
-    modules = (import_module(f"swift_grpo_ext.compat.{module}") for module in MODULES)
+    """All patches by id: what `patch` made in the files beside this one, which import nothing heavy."""
+    names = (module.name for module in iter_modules([str(Path(__file__).parent)]))
+    modules = (import_module(f"swift_grpo_ext.compat.{name}") for name in names)
     found = (one for module in modules for one in vars(module).values() if isinstance(one, Patch))
     return {patch.id: patch for patch in found}
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from swift_grpo_ext.compat.patch import Target, patch
+from swift_grpo_ext.compat.patch import in_source, patch
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -14,16 +13,12 @@ if TYPE_CHECKING:
 TARGET = "swift.megatron.trainers.vocab_parallel_utils:vocab_parallel_log_softmax"
 
 
-def probe() -> bool:
-    """True if the sum over the ranks' shards of the vocabulary is hidden from autograd."""
-    return "all_reduce(sum_exp" in inspect.getsource(Target(TARGET).get())
-
-
 @patch(
     "F27",
     TARGET,
     fingerprint="logits",
-    probe=probe,
+    # The sum over the ranks' shards of the vocabulary is hidden from autograd.
+    probe=lambda: in_source(TARGET, "all_reduce(sum_exp"),
     remove_when="ms-swift below 4.5.3 is no longer supported",
 )
 def fix(log_softmax: Callable[[Tensor], Tensor], logits: Tensor) -> Tensor:
