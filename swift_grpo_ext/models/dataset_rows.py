@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from PIL import Image
+
 from swift_grpo_ext.errors import DatasetRowError
-from swift_grpo_ext.models.images import one_line, source_key
+from swift_grpo_ext.models.images import content_key, one_line, source_key
 from swift_grpo_ext.models.text import label
 
 if TYPE_CHECKING:
@@ -81,8 +82,8 @@ def prompt_key(
 ) -> str:
     """Name of a prompt: its conversation, image sources (a changed file is another) and further parts."""
     parts = {"messages": messages, "images": [source_key(image) for image in images], "other": other or {}}
-    text = json.dumps(parts, sort_keys=True, ensure_ascii=False, default=_key_of)
-    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+    text = json.dumps(parts, sort_keys=True, ensure_ascii=False, default=key_of_value)
+    return content_key(text.encode("utf-8", "surrogatepass"))
 
 
 def key_of_row(row: Mapping[str, Any]) -> str:
@@ -95,5 +96,8 @@ def key_of_row(row: Mapping[str, Any]) -> str:
     return prompt_key(messages, images if isinstance(images, (list, tuple)) else [images], other)
 
 
-def _key_of(value: object) -> str:
-    return source_key(value) if isinstance(value, bytes) or hasattr(value, "tobytes") else repr(value)
+def key_of_value(value: Any) -> str:
+    """Name of what JSON has no word for: bytes and images by their content, anything else by its text."""
+    if isinstance(value, (bytes, Image.Image)):
+        return source_key(value)
+    return content_key(value.tobytes()) if hasattr(value, "tobytes") else repr(value)

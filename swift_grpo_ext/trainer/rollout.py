@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import random
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import asdict, is_dataclass, replace
+from dataclasses import replace
 from itertools import compress, groupby
 from math import gcd
 from typing import TYPE_CHECKING, Any
@@ -19,7 +18,9 @@ from accelerate.utils import gather_object
 from swift_grpo_ext.defects import DEFECTS
 from swift_grpo_ext.errors import DatasetRowError, RolloutError
 from swift_grpo_ext.models import text
+from swift_grpo_ext.models.dataset_rows import key_of_value
 from swift_grpo_ext.models.families import forbidden_token_ids, read_token_ids
+from swift_grpo_ext.models.images import content_key
 from swift_grpo_ext.ms_swift.shared import (
     InferEngine,
     RequestConfig,
@@ -188,9 +189,7 @@ def completions_per_request(requests: Sequence[RolloutInferRequest | Row], worke
 
     Groups are cut evenly, and requests into equal shares of the engines (``workers``), none with less to do.
     """
-    columns = (request if isinstance(request, dict) else vars(request) for request in requests)
-    contents = [{**each, "uuid": None} for each in columns]
-    most = gcd(*(len(list(equal)) for _, equal in groupby(contents)))
+    most = gcd(*(len(list(equal)) for _, equal in groupby(map(_content, requests))))
     sizes = (size for size in range(most, 1, -1) if most % size == 0)
     return next((size for size in sizes if len(requests) // size % workers == 0), 1)
 
@@ -262,22 +261,17 @@ def agree(digest: str, group: dist.ProcessGroup | None) -> None:
         )
 
 
-def request_digest(requests: Sequence[object], request_config: RequestConfig | None = None) -> str:
+def request_digest(
+    requests: Sequence[RolloutInferRequest | Row], request_config: RequestConfig | None = None
+) -> str:
     """Digest of requests and sampling settings, equal for equal content; random ids do not count."""
-    plain = [_plain(request) for request in requests]
-    text = json.dumps([plain, _plain(request_config)], sort_keys=True, default=_bytes_digest)
-    return hashlib.sha256(text.encode()).hexdigest()
+    named = [[*map(_content, requests)], request_config and vars(request_config)]
+    return content_key(json.dumps(named, sort_keys=True, default=key_of_value).encode())
 
 
-def _plain(value: object) -> Any:
-    plain = asdict(value) if is_dataclass(value) and not isinstance(value, type) else value
-    return {**plain, "uuid": None} if isinstance(plain, dict) else plain
-
-
-def _bytes_digest(value: object) -> str:
-    """For what JSON has no word for: images by their pixels, bytes, and anything else by its text."""
-    raw = value if isinstance(value, bytes) else value.tobytes() if hasattr(value, "tobytes") else None
-    return hashlib.sha256(raw).hexdigest() if raw is not None else repr(value)
+def _content(request: RolloutInferRequest | Row) -> Row:
+    """What is asked for, without the random id."""
+    return {**(request if isinstance(request, dict) else vars(request)), "uuid": None}
 
 
 def resampled(host: Host, samples: Samples, rewards_per_func: Rewards) -> tuple[Samples, Rewards]:
