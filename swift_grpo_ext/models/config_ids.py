@@ -8,15 +8,15 @@ import dataclasses
 from swift.template import TEMPLATE_MAPPING, Template, register_template
 from transformers import ProcessorMixin
 
-from swift_grpo_ext.models.derived import speaking
+from swift_grpo_ext.models.derived import speaking, token_of
 from swift_grpo_ext.models.template import VisionTemplate
 
-# Attribute of a template, and the fields of a config that say what it is.
+# Attribute of a template, and the field of a config that says what it is.
 _FIELDS = {
-    "image_token_id": ("image_token_id", "image_token_index"),
-    "video_token_id": ("video_token_id", "video_token_index"),
-    "boi_token_id": ("boi_token_id", "boi_token_index"),
-    "image_token": ("image_token_id", "image_token_index"),
+    "image_token_id": "image_token",
+    "video_token_id": "video_token",
+    "boi_token_id": "boi_token",
+    "image_token": "image_token",
 }
 
 
@@ -27,8 +27,8 @@ class ConfigIds(Template):
         """Bind the template to a processor, whose model's config has the ids."""
         super().init_processor(processor)
         for name in _hard_coded(type(self)) if processor is not None else ():
-            found = (getattr(speaking(self.config), field, None) for field in _FIELDS[name])
-            if (value := next((one for one in found if one is not None), None)) is not None:
+            value = token_of(speaking(self.config), _FIELDS[name])
+            if value is not None:
                 setattr(self, name, value)
 
 

@@ -14,9 +14,7 @@ from swift_grpo_ext.models.family import VisionFamily
 
 _FIELD = re.compile(r"(image|img|video|vision|visual|audio|boi|eoi|boa|eoa).*token_(id|ids|index)$")
 _TOKEN = re.compile(r"image|img|video|vision|audio", re.IGNORECASE)
-_IMAGE_FIELDS = ("image_token_id", "image_token_index")
-_VIDEO_FIELDS = ("video_token_id", "video_token_index")
-_AUDIO_FIELDS = ("audio_token_id", "audio_token_index")
+_IMAGE = "image_token"
 
 
 # Paths of modules, as ms-swift names them for ``--freeze_vit`` and its kin.
@@ -44,8 +42,7 @@ def derive(config: Any, described: VisionFamily | None = None) -> VisionFamily |
 def speaking(config: Any) -> Any:
     """Of a model in a model (Qwen-Omni's thinker) the config of the one that reads; else itself."""
     parts = [getattr(config, name, None) for name in getattr(config, "sub_configs", None) or ()]
-    inside = (one for one in parts if _token(one, _IMAGE_FIELDS) is not None)
-    return config if _token(config, _IMAGE_FIELDS) is not None else next(inside, config)
+    return next((one for one in (config, *parts) if token_of(one, _IMAGE) is not None), config)
 
 
 def speaking_model(model: Any) -> Any:
@@ -62,7 +59,7 @@ def why_unknown(config: Any) -> str:
     if getattr(config, "auto_map", None):
         return f"{name!r} is code of the checkpoint (trust_remote_code)"
     config = speaking(config)
-    if _token(config, _IMAGE_FIELDS) is None:
+    if token_of(config, _IMAGE) is None:
         return f"the config of {name!r} names no image token"
     modules = modules_of(config)
     if modules is None:
@@ -74,16 +71,11 @@ def why_unknown(config: Any) -> str:
 
 
 def _ids_of(config: Any) -> dict[str, Any]:
-    image = _token(config, _IMAGE_FIELDS)
-    video = _token(config, _VIDEO_FIELDS)
-    audio = _token(config, _AUDIO_FIELDS)
-    indicators = tuple(sorted(set(_media_ids(config)) - {image, video, audio}))
-    return {
-        "image_token_id": image,
-        "video_token_id": video,
-        "audio_token_id": audio,
-        "indicator_token_ids": indicators,
+    read = {
+        f"{medium}_token_id": token_of(config, f"{medium}_token") for medium in ("image", "video", "audio")
     }
+    indicators = tuple(sorted(set(_media_ids(config)) - set(read.values())))
+    return {**read, "indicator_token_ids": indicators}
 
 
 def media_tokens(tokenizer: Any) -> tuple[int, ...]:
@@ -125,14 +117,14 @@ def _modules_by_class() -> dict[str, Modules]:
     return found
 
 
-def _token(config: Any, fields: tuple[str, ...]) -> int | None:
-    found = (getattr(config, field, None) for field in fields)
+def token_of(config: Any, name: str) -> int | None:
+    """The id of a token such as ``image_token``, which configs call ``image_token_id`` or ``_index``."""
+    found = (getattr(config, f"{name}_{end}", None) for end in ("id", "index"))
     return next((value for value in found if isinstance(value, int)), None)
 
 
 def _media_ids(config: Any) -> Iterator[int]:
     for field, value in vars(config).items():
         if _FIELD.search(field):
-            yield from (
-                one for one in (value if isinstance(value, (list, tuple)) else [value]) if one is not None
-            )
+            ids = value if isinstance(value, (list, tuple)) else [value]
+            yield from (one for one in ids if one is not None)

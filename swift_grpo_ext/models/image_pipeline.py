@@ -100,12 +100,9 @@ class PreparedImageCache:
             _, (_, freed) = self._held.popitem(last=False)
             self.counts.held_bytes -= freed
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __reduce__(self) -> tuple[object, ...]:
         """A copy in another process starts empty: ms-swift pickles templates into workers."""
-        return {"limit": self.limit}
-
-    def __setstate__(self, state: dict[str, object]) -> None:
-        self.__init__(state["limit"])  # type: ignore[misc]
+        return PreparedImageCache, (self.limit,)
 
     def __deepcopy__(self, memo: dict[int, object]) -> PreparedImageCache:
         """Copies of a template share one store."""

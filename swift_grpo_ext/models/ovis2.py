@@ -29,7 +29,7 @@ from swift_grpo_ext.errors import RefusedError
 from swift_grpo_ext.models.families import VisionFamily, is_native
 from swift_grpo_ext.models.families.ovis2 import OVIS2
 from swift_grpo_ext.models.image_pipeline import Size
-from swift_grpo_ext.models.template import MediaType, VisionTemplate
+from swift_grpo_ext.models.template import MediaType, VisionTemplate, require_as_many
 from swift_grpo_ext.models.video import frames_of, videos_as_images
 
 NAME = OVIS2.host_model_type
@@ -162,11 +162,7 @@ def merge_features(
     """
     features = features.reshape(-1, embeds.shape[-1]).to(embeds.device, embeds.dtype)
     places = input_ids == facts.image_token_id
-    if int(places.sum()) != len(features):
-        raise RefusedError(
-            f"{int(places.sum())} image tokens for {len(features)} image features in a batch",
-            fix="report the row: its tokens and its images were made from different inputs",
-        )
+    require_as_many(int(places.sum()), len(features), "image")
     embeds = embeds.masked_scatter(places.unsqueeze(-1), features)
     for token_id, indicator in zip(facts.indicator_token_ids, indicators, strict=True):
         at = (input_ids == token_id).unsqueeze(-1)

@@ -12,9 +12,8 @@ from swift.template import TEMPLATE_MAPPING, StdTemplateInputs, register_templat
 from swift.template.templates.qwen import Qwen2_5VLTemplate as HostTemplate
 from transformers import ProcessorMixin
 
-from swift_grpo_ext.errors import RefusedError
 from swift_grpo_ext.models.image_pipeline import Options, Size
-from swift_grpo_ext.models.template import MediaType, VisionTemplate
+from swift_grpo_ext.models.template import MediaType, VisionTemplate, require_as_many
 from swift_grpo_ext.models.video import UNREADABLE, give_qwen_a_reader, reading
 
 TEMPLATE_TYPES = ("qwen2_5_vl", "mimo_vl")
@@ -119,12 +118,7 @@ class Qwen2_5VLTemplate(VisionTemplate, HostTemplate):
         for medium, token_id in zip(("image", "video"), self.facts.placeholder_token_ids, strict=True):
             grid = inputs.get(f"{medium}_grid_thw")
             features = 0 if grid is None else int(grid.prod(-1).sum()) // merged
-            tokens = int((inputs["input_ids"] == token_id).sum())
-            if tokens != features:
-                raise RefusedError(
-                    f"{tokens} {medium} tokens for {features} {medium} features in a batch",
-                    fix="report the row: its tokens and its images were made from different inputs",
-                )
+            require_as_many(int((inputs["input_ids"] == token_id).sum()), features, medium)
 
 
 class Qwen2_5VLLoader(HostLoader):

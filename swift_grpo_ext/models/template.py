@@ -12,7 +12,7 @@ from swift.template import StdTemplateInputs, Template
 from swift.template.vision_utils import rescale_image
 from transformers import ProcessorMixin
 
-from swift_grpo_ext.errors import DatasetRowError
+from swift_grpo_ext.errors import DatasetRowError, RefusedError
 from swift_grpo_ext.models import text
 from swift_grpo_ext.models.families import VisionFamily, family_of
 from swift_grpo_ext.models.image_pipeline import (
@@ -214,6 +214,19 @@ class VisionTemplate(Template):
         if self.mode == "vllm":
             self.facts.require("vllm", fix="--use_vllm false: transformers samples")
         return super().prepare_engine_kwargs()
+
+
+def require_as_many(tokens: int, features: int, medium: str) -> None:
+    """Check that each token of a medium in a batch gets a feature, and each feature a token.
+
+    Raises:
+        RefusedError: There are more of one than of the other.
+    """
+    if tokens != features:
+        raise RefusedError(
+            f"{tokens} {medium} tokens for {features} {medium} features in a batch",
+            fix="report the row: its tokens and its images were made from different inputs",
+        )
 
 
 def images_in(messages: Iterable[Mapping[str, object]]) -> list[object]:
