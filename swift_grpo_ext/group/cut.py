@@ -14,11 +14,6 @@ SWITCH = "SWIFT_GRPO_EXT_GROUP_BATCH"
 TOKENS_WITHOUT_MEMORY = 16_384  # completion tokens of a micro-batch where free memory is not known
 
 
-def groups_in(completions: int, group: int) -> int:
-    """How many whole groups a batch holds; 0 where they do not fill it."""
-    return 0 if group < 1 or completions % group else completions // group
-
-
 @dataclass(frozen=True)
 class BatchSizes:
     """How one rank cuts its completions."""

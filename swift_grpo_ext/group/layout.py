@@ -128,11 +128,15 @@ class PackLayout:
             q: Int[Tensor, "..."],
             k: Int[Tensor, "..."],
         ) -> Bool[Tensor, "..."]:
-            same = (image[q] == image[k]) & (image[k] > 0) if image is not None else False
-            found = (q >= k) & (q < end[k]) | same
+            found = (q >= k) & (q < end[k])
+            if image is not None:
+                same = (image[q] == image[k]) & (image[k] > 0)
+                found = found | same
             if visibility.window is not None:
                 near = place[q] - place[k] < visibility.window
-                found = found & (near if MASKS_BY_KIND else near | same)
+                if image is not None and not MASKS_BY_KIND:
+                    near = near | same  # a token sees its image beyond the window, too
+                found = found & near
             return found
 
         return seen

@@ -8,7 +8,6 @@ from torch.utils.data import Dataset
 
 from swift_grpo_ext.errors import RefusedError
 from swift_grpo_ext.features import switched_off
-from swift_grpo_ext.group.cut import groups_in
 from swift_grpo_ext.ms_swift.arguments import GRPOConfig
 from swift_grpo_ext.ms_swift.hf import RepeatSampler
 from swift_grpo_ext.ms_swift.shared import get_logger
@@ -62,14 +61,10 @@ class TrainerHeldOut(HeldOut):
 
     @contextmanager
     def evaluating(self) -> Iterator[None]:
-        """While this is open, ms-swift evaluates all rows, also those of a batch that is not full."""
-        self._begin_anew()
-        drops_last = not self.active and self._host.args.dataloader_drop_last
-        with super().evaluating(), swapped(self._host.args, "dataloader_drop_last", drops_last):
-            yield
+        """While this is open, ms-swift evaluates all rows, also those of a batch that is not full.
 
-    def _begin_anew(self) -> None:
-        """Forget the best of the run that this one was resumed from, if that answered other rows."""
+        The best of the run that this one was resumed from is forgotten if that answered other rows.
+        """
         newest = self._history.newest
         if self.active and newest and newest.rows != self._rows:
             logger.warning(
@@ -78,6 +73,9 @@ class TrainerHeldOut(HeldOut):
             )
             self._host.state.best_metric = None
             self._host.state.best_global_step = None
+        drops_last = not self.active and self._host.args.dataloader_drop_last
+        with super().evaluating(), swapped(self._host.args, "dataloader_drop_last", drops_last):
+            yield
 
     def _log(self, figures: dict[str, float]) -> None:
         # ms-swift puts ``eval_`` in front of each.
@@ -131,6 +129,7 @@ def fit_evaluation_batch(dataset: Sized | None, args: GRPOConfig) -> None:
     ranks = args.world_size
     most = len(dataset) // ranks
     given = args.per_device_eval_batch_size
+    groups, rest = divmod(given * ranks, args.num_generations)
     if most:
         size = min(most, given if given > 1 else args.per_device_train_batch_size)
         if size != given:
@@ -139,7 +138,7 @@ def fit_evaluation_batch(dataset: Sized | None, args: GRPOConfig) -> None:
                 f"{size} on each rank (--per_device_eval_batch_size {given})"
             )
             args.per_device_eval_batch_size = size
-    elif 0 < groups_in(given * ranks, args.num_generations) <= len(dataset):
+    elif not rest and groups <= len(dataset):
         args.num_generations_eval = args.num_generations
         logger.info(
             f"swift-grpo-ext [held-out] fewer validation rows ({len(dataset)}) than ranks ({ranks}): "
