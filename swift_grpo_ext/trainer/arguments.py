@@ -32,7 +32,9 @@ class GRPOConfig(HostGRPOConfig):
 
     def __post_init__(self) -> None:
         names_of(list(self.reward_funcs))
-        self._refuse()
+        deepspeed = self.deepspeed if isinstance(self.deepspeed, dict) else {}
+        given = {**vars(self), "use_cpu": self.use_cpu or not torch.accelerator.is_available()}
+        refuse(RefusableRun(given, deepspeed, world_size(), healed()))
         if self.ddp_timeout == HOST_DDP_TIMEOUT:
             self.ddp_timeout = DDP_TIMEOUT
             get_logger().info(f"swift-grpo-ext: ranks wait for each other at most {self.ddp_timeout} s.")
@@ -41,8 +43,3 @@ class GRPOConfig(HostGRPOConfig):
         if self.num_generations_eval is None and greedy:
             self.num_generations_eval = 1
         super().__post_init__()
-
-    def _refuse(self) -> None:
-        deepspeed = self.deepspeed if isinstance(self.deepspeed, dict) else {}
-        given = {**vars(self), "use_cpu": self.use_cpu or not torch.accelerator.is_available()}
-        refuse(RefusableRun(given, deepspeed, world_size(), healed()))

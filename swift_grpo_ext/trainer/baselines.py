@@ -11,7 +11,7 @@ from swift_grpo_ext.errors import RewardError
 from swift_grpo_ext.group.advantages import GroupAdvantages, group_advantages, reward_statistics
 from swift_grpo_ext.losses import loss_named
 from swift_grpo_ext.ms_swift.shared import GRPOBatch, get_even_process_data, get_logger
-from swift_grpo_ext.trainer.host import Host
+from swift_grpo_ext.trainer.host import Host, metrics_of
 from swift_grpo_ext.trainer.samples import PerCompletion, Rewards, VisionSample
 
 logger = get_logger()
@@ -45,7 +45,7 @@ class Baselines:
         rewards, penalty = rewards.cpu(), None if penalty is None else penalty.cpu()
         result, rows = self._baselines(samples, rewards, penalty)
         last = _last_of_each(rows)
-        metrics = host._metrics["train" if host.model.training else "eval"]
+        metrics = metrics_of(host)
         figures = reward_statistics(result, rewards[last], host.reward_func_names, host.scale_rewards)
         if penalty is not None:
             figures["kl"] = (penalty / host.beta).nanmean().item()

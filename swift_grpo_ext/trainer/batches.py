@@ -85,14 +85,10 @@ class PassWork:
         self._encoded = 0
 
     @watches("count of passes")
-    def add(
-        self,
-        record: BatchRecord,
-        whole: MicroBatch,
-        forwarded: Sequence[MicroBatch],
-        vision: VisionOnce | None,
-    ) -> None:
+    def add(self, record: BatchRecord, forwarded: Sequence[MicroBatch], vision: VisionOnce | None) -> None:
         """Count a pass over parts of a micro-batch, and passes that were left out before it."""
+        whole = record.batch
+        assert whole is not None
         passes = 1 + record.skipped
         record.skipped = 0
         if not self._host.model.training:

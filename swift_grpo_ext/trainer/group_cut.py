@@ -93,8 +93,9 @@ def _memory(early: Early) -> Memory:
 
 def least(free: float | None, device: torch.device) -> float | None:
     """The least free bytes of all ranks, None where one of them does not know: a collective."""
-    smallest = -agreed_max(-1 if free is None else -2 - max(0, int(free)), device)
-    return None if smallest == 1 else float(smallest - 2)
+    unknown = 1  # above all others, which are 0 or less
+    highest = agreed_max(unknown if free is None else -max(0, int(free)), device)
+    return None if highest == unknown else float(-highest)
 
 
 def _free(early: Early, device: torch.device) -> float | None:
@@ -102,7 +103,7 @@ def _free(early: Early, device: torch.device) -> float | None:
     args = early.args
     if (free := free_beside_vllm(args, device)) is None:
         return None
-    ranks = max(1, early.args.world_size)
+    ranks = max(1, args.world_size)
     stage = _stage(args)
     parameters = list(early.model.parameters())
     # ZeRO-3 has replaced the elements of a parameter, and tells how many they were.

@@ -1,7 +1,7 @@
 """What we read of ms-swift's GRPO trainer: its attributes and methods, in one place."""
 
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Literal, Protocol
@@ -16,7 +16,7 @@ from transformers import PreTrainedModel, TrainerCallback
 from swift_grpo_ext.models.derived import speaking_model
 from swift_grpo_ext.models.families import family_of
 from swift_grpo_ext.ms_swift.hf import SwiftModel
-from swift_grpo_ext.ms_swift.shared import GRPOBatch, Template, get_logger
+from swift_grpo_ext.ms_swift.shared import GRPOBatch, get_logger
 from swift_grpo_ext.once import Once
 from swift_grpo_ext.trainer.samples import Batch, Batches, Inputs, Rewards, Row, Samples, Scores, VisionSample
 from swift_grpo_ext.watch.watched import Watched
@@ -41,7 +41,6 @@ class Host(Watched, Protocol):
     # The models.
     ref_model: nn.Module | None
     ref_adapter_name: str | None
-    teacher_model: nn.Module | None
     is_multimodal: bool
 
     # Rollouts.
@@ -81,7 +80,6 @@ class Host(Watched, Protocol):
     chord_sft_iterator: Iterator[Any] | None  # of supervised batches, which CHORD mixes in
     compute_entropy: bool
     rollout_importance_sampling_mode: str | None
-    disable_rollout_importance_sampling: bool
     log_rollout_offpolicy_metrics: bool
     off_policy_sequence_mask_delta: float | None
     current_gradient_accumulation_steps: int
@@ -89,7 +87,6 @@ class Host(Watched, Protocol):
 
     # The step at hand, and the log.
     _step: int
-    _buffered_inputs: Any
     _logs: dict[str, Any]
     log_completions: bool
 
@@ -126,7 +123,6 @@ class Host(Watched, Protocol):
     def _get_per_token_logps_and_entropies(
         self, model: nn.Module, model_inputs: Inputs, grpo_batch: GRPOBatch, *args: Any, **kwargs: Any
     ) -> Scores: ...
-    def _template_context(self, template: Template) -> AbstractContextManager[None]: ...
     def _gather_and_flatten(self, local_list: list[Any], *, flatten_level: int) -> Any: ...
     def _has_teacher_explicit(self) -> bool: ...
 
@@ -139,6 +135,11 @@ class Early:
     template: Any
     args: Any
     is_multimodal: bool  # it takes images
+
+
+def metrics_of(host: Host) -> defaultdict[str, list[float]]:
+    """The figures of the micro-batches of training, or of an evaluation, that go into the next log."""
+    return host._metrics["train" if host.model.training else "eval"]
 
 
 def base_model(host: Host, model: nn.Module) -> PreTrainedModel:

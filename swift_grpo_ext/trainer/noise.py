@@ -6,7 +6,7 @@ different networks, and half of the tokens are clipped.
 
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from torch import nn
 from torch.nn.modules.dropout import _DropoutNd
@@ -24,10 +24,6 @@ _OF_HEADS = re.compile(r"classif|summary|pooler|qa_")
 
 def noise_in(model: nn.Module) -> str:
     """A module of a model that draws random numbers while it trains, in a clause; empty if none does."""
-    return next(_noisy(model), "")
-
-
-def _noisy(model: nn.Module) -> Iterator[str]:
     for name, module in model.named_modules():
         kind = type(module).__name__
         paths = any(word in kind.lower() for word in ("droppath", "drop_path", "stochasticdepth"))
@@ -35,7 +31,8 @@ def _noisy(model: nn.Module) -> Iterator[str]:
             values = (getattr(module, rate, None) for rate in ("p", "drop_prob", "drop_rate"))
             rate = next((value for value in values if isinstance(value, float)), 0.0)
             if rate > 0:
-                yield f"{'dropout' if kind == 'Dropout' else kind} {rate:g} in {name or 'the model'}"
+                return f"{'dropout' if kind == 'Dropout' else kind} {rate:g} in {name or 'the model'}"
+    return ""
 
 
 def noise_of_run(args: TrainingArguments, base: PreTrainedModel) -> str:

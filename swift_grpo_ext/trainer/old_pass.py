@@ -18,7 +18,6 @@ from swift_grpo_ext.trainer.batches import BatchRecord
 from swift_grpo_ext.trainer.host import Host
 from swift_grpo_ext.trainer.samples import PerToken, VisionSample
 
-TEACHER = "the teacher's loss reads old log-probs; no --teacher_model"
 _TEACHER_COLUMNS = {"teacher_prompt", "teacher_images"}
 _EVERY = 2**31  # more than a generation batch has
 
@@ -118,7 +117,7 @@ def old_readers(host: Host) -> list[str]:
 def teachers(host: Host) -> dict[str, bool]:
     """Ways to have a teacher, and whether this run has it."""
     return {
-        TEACHER: bool(host._has_teacher_explicit()),
+        "the teacher's loss reads old log-probs; no --teacher_model": bool(host._has_teacher_explicit()),
         "--advantage_reweight rlsd; without it": host.advantage_reweight == "rlsd",
         "the SDAR loss reads it; --sdar_loss_coef 0": host.sdar_loss_coef > 0,
     }

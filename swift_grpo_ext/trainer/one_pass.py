@@ -7,7 +7,7 @@ What a pass took is in the record that it returns.
 
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from inspect import signature
 from typing import Any
@@ -119,11 +119,6 @@ class OnePass:
                 stack.enter_context(reduced_compute(base.get_decoder(), batch.pack, recompute))
                 return packed_scores(request.model, head, inputs, batch.pack, **options)
             return row_scores(request.model, head, inputs, batch.completion_mask, **options)
-
-
-def without_wrappers(request: Request, model: nn.Module) -> Request:
-    """The same of the model without its wrappers' hooks, of all completions, and without entropies."""
-    return replace(request, model=model, tokens=None, with_entropy=False)
 
 
 def _stock_with_features(request: Request) -> Scores:

@@ -88,7 +88,12 @@ class Passes:
         )
         if "vision_once" in self.features and not self._keeps_step:
             share_tower(host, self._family)
-        self._vision = {training: self._new_vision() for training in (True, False)}
+        self._vision: dict[bool, VisionOnce] = {}  # features of training's images, and of evaluation's
+        if self._tower and self._family:
+            for training in (True, False):
+                self._vision[training] = VisionOnce(
+                    self._family, VISION_BYTES, self._tower.agree, self._tower.blank
+                )
 
     def _turn_to(self, features: Features) -> None:
         args = self._host.args
@@ -103,9 +108,9 @@ class Passes:
 
     def start_generation_batch(self) -> None:
         """Let go of the features of the generation batch before; those of training outlive an evaluation."""
-        modes = (True, False) if self._host.model.training else (False,)
-        for vision in filter(None, map(self._vision.get, modes)):
-            vision.cache.clear()
+        for training, vision in self._vision.items():
+            if self._host.model.training or not training:
+                vision.cache.clear()
 
     @contextmanager
     def sampling(self) -> Iterator[None]:
@@ -114,7 +119,7 @@ class Passes:
             yield
             return
         base = base_model(self._host, self._host.model)
-        vision = None if self._keeps_step else self.vision
+        vision = None if self._keeps_step else self._vision_of(self.features)
         blank = self._tower.blank if self._tower else None
         shared = "shared_prefill" in self.features
         once = sampled_once(self._host, base, self._family, vision, blank, shared, self._say)
@@ -206,14 +211,13 @@ class Passes:
         shares = "shared_prefix" in features
         batch = self._analysed(asked.model_inputs, grpo_batch, self._form if shares else None)
         leaves_out = "skip_zero_advantage" in features and not batch.reason
-        vision = self._vision[host.model.training] if "vision_once" in features else None
         return Request(
             asked.model,
             base_model(host, asked.model),
             batch,
             asked.with_entropy,
             host.temperature,
-            vision,
+            self._vision_of(features),
             tokens=forwarded_tokens(host, grpo_batch) if leaves_out else None,
             others=grpo_batch.old_per_token_logps,
             parts=(self.batches.of(grpo_batch).packs or 1) * self.halves.parts if shares else 1,
@@ -226,8 +230,7 @@ class Passes:
         record.forwarded = made.tokens
         if made.note:
             self._say(made.note)
-        assert record.batch is not None
-        self.work.add(record, record.batch, made.forwarded, self.vision)
+        self.work.add(record, made.forwarded, self._vision_of(self.features))
         return made.logps, made.entropies
 
     def _attempt(self, kind: PassKind, asked: Asked, features: Features) -> Attempt[PassRecord]:
@@ -271,16 +274,9 @@ class Passes:
 
     # Features of images.
 
-    @property
-    def vision(self) -> VisionOnce | None:
-        """Features for the current kind of generation batch, training or evaluation; None if not kept."""
-        return self._vision[self._host.model.training] if "vision_once" in self.features else None
-
-    def _new_vision(self) -> VisionOnce | None:
-        if self._tower is None or self._family is None:
-            return None
-        limit = VISION_BYTES
-        return VisionOnce(self._family, limit, self._tower.agree, self._tower.blank)
+    def _vision_of(self, features: Features) -> VisionOnce | None:
+        """Those of the current kind of generation batch, training or evaluation; None if not kept."""
+        return self._vision[self._host.model.training] if "vision_once" in features else None
 
     def _in_step(self, stock: Callable[..., Scores]) -> Callable[..., Scores]:
         """ms-swift's own pass, with as many tower calls as other ranks make in theirs."""

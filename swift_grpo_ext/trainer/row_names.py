@@ -2,9 +2,10 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
-from typing import Any, Protocol
+from typing import Any
 
 from swift_grpo_ext.rewards.contract import last_question
+from swift_grpo_ext.trainer.samples import VisionSample
 
 _SHOWN = 60
 _ROWS_SEARCHED = 20_000
@@ -13,23 +14,14 @@ Turns = Sequence[Mapping[str, Any]]
 """Messages of a row or a sample."""
 
 
-class Completed(Protocol):
-    """What is read of a sample; its completion is the last message."""
-
-    messages: Turns
-    images: Sequence[object]
-    videos: Sequence[object]
-    extra: Mapping[str, object]
-
-
-def described(sample: Completed, dataset: Iterable[object] | None) -> str:
+def described(sample: VisionSample, dataset: Iterable[object] | None) -> str:
     """One sample in words: its row in a dataset, what the model wrote, and what the gold is if it has one."""
     gold = sample.extra.get("solution")
     expected = f", gold {_short(gold)}" if gold is not None else ""
     return f"{row_name(sample, dataset)}: completion {_short(sample.messages[-1]['content'])}{expected}"
 
 
-def row_name(sample: Completed, dataset: Iterable[object] | None = None) -> str:
+def row_name(sample: VisionSample, dataset: Iterable[object] | None = None) -> str:
     """Number of a row in the dataset if it is found, its own id, and its image, video or question."""
     number = row_number(dataset, sample.messages, sample.images, most=_ROWS_SEARCHED)
     shown = next(filter(None, map(_path, [*(sample.images or ()), *(sample.videos or ())])), "")

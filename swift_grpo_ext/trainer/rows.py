@@ -20,7 +20,7 @@ from swift_grpo_ext.once import Once
 from swift_grpo_ext.rewards.gold.times import invented_times
 from swift_grpo_ext.rewards.runtime.of_catalogue import OfCatalogue
 from swift_grpo_ext.settings import current_settings
-from swift_grpo_ext.trainer.host import Host
+from swift_grpo_ext.trainer.host import Host, metrics_of
 from swift_grpo_ext.trainer.row_names import row_name, row_number
 from swift_grpo_ext.trainer.samples import Row, VisionSample
 
@@ -90,19 +90,23 @@ class Rows:
         """
         if not (self._describes_template or self._deletes):
             return list(rows)
-        replaced: dict[str, Any] = {}
         for _ in range(_ROUNDS):
             keys = [dataset_rows.key_of_row(row) if isinstance(row, Mapping) else "" for row in rows]
-            rows = [replaced.get(key, row) for key, row in zip(keys, rows, strict=True)]
-            distinct = {dataset_rows.key_of_row(row): row for row in rows if isinstance(row, Mapping)}
+            distinct = {key: row for key, row in zip(keys, rows, strict=True) if isinstance(row, Mapping)}
             bad = self._of_all_ranks(self._problems(distinct), distinct, self._rows_now())
             if not bad:
                 return list(rows)
             self._judge_rows(bad)
-            main = self._host.accelerator.is_main_process
-            replaced = dataset_rows.instead_of(bad, rows, self._rows_now(), self._is_good, main)
+            replaced = dataset_rows.instead_of(
+                bad,
+                rows,
+                self._rows_now(),
+                usable=lambda row: self._problem(row) is None,
+                main=self._host.accelerator.is_main_process,
+            )
             if len(replaced) < len(bad):
                 break
+            rows = [replaced.get(key, row) for key, row in zip(keys, rows, strict=True)]
         if all(problem.too_long for problem in bad.values()):
             raise RefusedError(
                 f"{len(bad)} rows of a batch cannot be encoded, and {len(replaced)} others were found",
@@ -142,10 +146,14 @@ class Rows:
         seen: dict[str, Any] = {}
         for sample in samples:
             sample.images = sample.images or []  # None where only other rows of the dataset have images
-            by_key = {source_key(image): image for image in sample.images} if looks else {}
-            seen |= {key: upright(image) for key, image in by_key.items() if key not in seen}
+            images = []
+            for image in sample.images if looks else ():
+                key = source_key(image)
+                if key not in seen:
+                    seen[key] = upright(image)
+                images.append(seen[key] or image)
             if turns:
-                sample.images = [seen[source_key(image)] or image for image in sample.images]
+                sample.images = images
         if turned := sum(map(bool, seen.values())):
             seen_as = (
                 "turned" if turns else "not turned: boxes drawn upright miss -> SWIFT_GRPO_EXT_TURN_IMAGES=1"
@@ -195,7 +203,7 @@ class Rows:
         for sample in samples:
             images = sample.images or images_in(sample.messages)
             sample.extra.update(template.image_columns(images, sample.extra))
-        metrics = self._host._metrics["train" if self._host.model.training else "eval"]
+        metrics = metrics_of(self._host)
         counts = template.images.store.counts
         metrics["bad_rows"].append(float(self.bad))
         metrics["images/reused"].append(counts.reused / max(1, counts.reused + counts.made))
@@ -236,9 +244,6 @@ class Rows:
         except refused as error:
             return RowProblem(dataset_rows.problem_of(error, row))
         return None
-
-    def _is_good(self, row: Mapping[str, Any]) -> bool:
-        return self._problem(row) is None
 
     def _judge_rows(self, bad: RowProblems) -> None:
         """Count and name broken rows.

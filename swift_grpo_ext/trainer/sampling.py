@@ -37,7 +37,14 @@ def ranks_in_step(
         return nullcontext()
     if family is None or blank is None:
         return in_step(base, lambda calls: calls, lambda: None)
-    return in_step(base, lambda calls: agreed_max(calls, device), blank_encoder(base, family, blank))
+
+    def encode() -> object:
+        owner, name = encoder_of(base, family)
+        call = owner if name == "forward" else getattr(owner, name)  # through its hooks, which gather
+        with torch.no_grad():
+            return encode_blank(base, call, blank(), of_tower=name == "forward")
+
+    return in_step(base, lambda calls: agreed_max(calls, device), encode)
 
 
 @contextmanager
@@ -72,21 +79,23 @@ def in_step(
 ) -> Iterator[None]:
     """While this is open, each prefill runs the tower as often as on the rank with most images."""
     forward = base.forward
-    blanks = [0]
+    blanks = 0
 
     def agreeing(*args: object, **kwargs: Shaped[Tensor, "..."]) -> object:
+        nonlocal blanks
         cache = kwargs.get("past_key_values")
         if cache is None or cache.get_seq_length() == 0:
             # Before all else: the tower's gather on one rank must not meet this collective on another.
             calls = sum(kwargs.get(pixels) is not None for pixels in GRIDS_OF)
-            blanks[0] = agree(calls) - calls
+            blanks = agree(calls) - calls
         with torch.inference_mode(False), torch.no_grad():
             return forward(*args, **kwargs)
 
     def fill_up(*_args: object) -> None:
-        for _ in range(blanks[0]):
+        nonlocal blanks
+        for _ in range(blanks):
             encode_blank()
-        blanks[0] = 0
+        blanks = 0
 
     # Where the others have run the tower too, and before DeepSpeed's hook gathers for the language model.
     hook = base.get_decoder().register_forward_pre_hook(fill_up, prepend=True)
@@ -95,17 +104,3 @@ def in_step(
             yield
     finally:
         hook.remove()
-
-
-def blank_encoder(
-    base: PreTrainedModel, family: VisionFamily, blank: Callable[[], Images]
-) -> Callable[[], object]:
-    """What encodes the blank image of a run."""
-
-    def encode() -> object:
-        owner, name = encoder_of(base, family)
-        call = owner if name == "forward" else getattr(owner, name)  # through its hooks, which gather
-        with torch.no_grad():
-            return encode_blank(base, call, blank(), of_tower=name == "forward")
-
-    return encode

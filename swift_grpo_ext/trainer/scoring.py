@@ -20,7 +20,7 @@ from swift_grpo_ext.rewards.runtime.scored import AwaitedScored, Limited, Scored
 from swift_grpo_ext.settings import current_settings
 from swift_grpo_ext.swap import swapped
 from swift_grpo_ext.trainer.baselines import Baselines
-from swift_grpo_ext.trainer.host import Host
+from swift_grpo_ext.trainer.host import Host, metrics_of
 from swift_grpo_ext.trainer.samples import Rewards, VisionSample
 
 logger = get_logger()
@@ -175,7 +175,7 @@ class Scoring:
         return rewards
 
     def _log(self, figures: Mapping[str, float]) -> None:
-        logged = self._host._metrics["train" if self._host.model.training else "eval"]
+        logged = metrics_of(self._host)
         for name, value in figures.items():
             logged[name].append(value)
 

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from types import SimpleNamespace
 
 import torch
@@ -13,7 +14,7 @@ from torch.nn.functional import pad
 from swift_grpo_ext.group.micro_batch import MicroBatch, is_flat, parts_of
 from swift_grpo_ext.group.self_check import compare, without_dropout
 from swift_grpo_ext.trainer.distributed import agreed_max
-from swift_grpo_ext.trainer.one_pass import OnePass, Request, without_wrappers
+from swift_grpo_ext.trainer.one_pass import OnePass, Request
 from swift_grpo_ext.trainer.samples import PerToken, Scores
 
 _ROWS = 8
@@ -49,7 +50,8 @@ def why_wrong(
             dtype,
         )
     rows = range(min(len(batch.completion_mask), _ROWS))
-    bare = without_wrappers(request, plain)
+    # Without the hooks of its wrappers, of all completions, and without entropies.
+    bare = replace(request, model=plain, tokens=None, with_entropy=False)
     return compare(
         [plain],
         lambda: one_pass.scores(bare, parts_of(batch, None, bare.parts))[: len(rows), :, 0],
