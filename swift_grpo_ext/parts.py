@@ -79,8 +79,7 @@ def check_disabled(names: Iterable[str]) -> None:
     features = {feature for part in PARTS.values() for feature in part.features}
     for name in names:
         part, dot, feature = name.partition(".")
-        gone = GONE_FEATURES.get(feature or part)
-        if gone and (feature or part) not in features:
+        if gone := GONE_FEATURES.get(feature or part):
             raise UnknownPartError(f"{name} is gone", where="SWIFT_GRPO_EXT_DISABLE", fix=gone)
         if part not in PARTS:
             if name not in features:

@@ -144,11 +144,8 @@ def _write(args: GRPOConfig, sizes: BatchSizes) -> None:
     args.gradient_accumulation_steps = sizes.accumulation
     args.steps_per_generation = sizes.per_generation
     plugin = getattr(args, "deepspeed_plugin", None)
-    holders = (getattr(args, "hf_deepspeed_config", None), getattr(plugin, "hf_ds_config", None))
-    configs = [holder.config for holder in holders if holder is not None]
-    for config in [*configs, getattr(plugin, "deepspeed_config", None) or {}]:
-        if isinstance(config.get(_SIZES[0]), int):
-            config[_SIZES[0]] = sizes.batch
-            config[_SIZES[1]] = sizes.accumulation
-    if plugin is not None and getattr(plugin, "gradient_accumulation_steps", None) is not None:
+    if plugin is not None:
         plugin.gradient_accumulation_steps = sizes.accumulation
+        # The same dictionary as in ``hf_deepspeed_config``.
+        if isinstance(plugin.deepspeed_config.get(_SIZES[0]), int):
+            plugin.deepspeed_config.update(zip(_SIZES, (sizes.batch, sizes.accumulation), strict=True))

@@ -72,8 +72,12 @@ def fill_empty(sample: VisionSample, token: int, *, has_ids: bool = True) -> Non
 
 def sampled_tokens(sample: VisionSample) -> list[int]:
     """Token ids of all turns of a sample."""
-    turns = sample.response_token_ids
-    return [token for turn in turns for token in turn] if turns and isinstance(turns[0], list) else turns
+    return [token for turn in _turns(sample.response_token_ids) for token in turn]
+
+
+def _turns(values: list[Any]) -> list[list[Any]]:
+    """What a sample has of each token, by turn: a sample of one turn has it without the list around it."""
+    return values if values and isinstance(values[0], list) else [values]
 
 
 def cut_placeholders(
@@ -82,17 +86,15 @@ def cut_placeholders(
     """End each of a sample's turns before its first forbidden token; whether there was one."""
     ids = sample.response_token_ids
     masks = sample.response_loss_mask
-    several = bool(ids) and isinstance(ids[0], list)
-    turns = ids if several else [ids]
+    turns = _turns(ids)
     kept = [list(takewhile(lambda token: token not in forbidden, turn)) for turn in turns]
     if all(len(left) == len(turn) for left, turn in zip(kept, turns, strict=True)):
         return False
     kept = [left or [tokenizer.eos_token_id] for left in kept]
-    sample.response_token_ids = kept if several else kept[0]
-    if masks and isinstance(masks[0], list):
-        sample.response_loss_mask = [mask[: len(left)] for mask, left in zip(masks, kept, strict=True)]
-    elif masks:
-        sample.response_loss_mask = masks[: len(kept[0])]
+    sample.response_token_ids = kept if turns is ids else kept[0]
+    if masks:
+        cut = [mask[: len(left)] for mask, left in zip(_turns(masks), kept, strict=False)]
+        sample.response_loss_mask = cut if isinstance(masks[0], list) else cut[0]
     sample.rollout_logprobs = []  # of other tokens than those that are left
     sample.messages[-1] = {**sample.messages[-1], "content": tokenizer.decode(kept[-1])}
     return True

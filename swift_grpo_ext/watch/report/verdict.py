@@ -102,19 +102,19 @@ def _headline(
         early = f"Too early to tell: {steps} of the {MIN_STEPS} steps that are needed have a reward."
         return RunVerdict("warn", early, reasons)
     main = trends[metric]
-    words = f"{kind}{metric} {{}} from {main.first:.3g} to {main.last:.3g}"
+    verb = {-1: "fell", 0: "went", 1: "rose"}[main.direction]
+    words = f"the {kind}{metric} {verb} from {main.first:.3g} to {main.last:.3g}"
     if kind:
         words += f", by {main.words}"
     else:
         reasons = (f"Mean reward of the first and last fifth of the steps, {main.words}.", *reasons)
     if main.direction < 0:
-        return RunVerdict("bad", f"It gets worse: the {words.format('fell')}.", reasons)
+        return RunVerdict("bad", f"It gets worse: {words}.", reasons)
     if main.direction == 0:
-        return RunVerdict("warn", f"No clear change: the {words.format('went')}.", reasons)
-    rise = f"the {words.format('rose')}"
+        return RunVerdict("warn", f"No clear change: {words}.", reasons)
     if behind := _behind(trends, metric):
-        return RunVerdict("warn", f"It learns in part: {rise}; {behind}.", reasons)
-    return RunVerdict("good", f"It learns: {rise}.", reasons)
+        return RunVerdict("warn", f"It learns in part: {words}; {behind}.", reasons)
+    return RunVerdict("good", f"It learns: {words}.", reasons)
 
 
 def _logged(reward: str) -> str:
@@ -127,9 +127,10 @@ def _behind(trends: Mapping[str, Trend], metric: str) -> str:
     for name, change in trends.items():
         if name in (TOTAL, metric) or change.direction > 0 or change.last >= _AT_ITS_TOP:
             continue
-        still = f"{name} stands still at {change.last:.3g}"
-        fell = f"{name} fell from {change.first:.3g} to {change.last:.3g}"
-        parts.append(fell if change.direction < 0 else still)
+        if change.direction < 0:
+            parts.append(f"{name} fell from {change.first:.3g} to {change.last:.3g}")
+        else:
+            parts.append(f"{name} stands still at {change.last:.3g}")
     return ", ".join(parts)
 
 
