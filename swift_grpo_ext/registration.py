@@ -103,7 +103,7 @@ def _typed(option: str, argv: Sequence[str]) -> list[str]:
 def swift_command(argv: Sequence[str]) -> str:
     """The command whose process this is: ``rlhf grpo``, ``rollout``, ``megatron rlhf`` ...
 
-    ``rlhf`` alone is another kind of training. Empty if it is no command of ms-swift.
+    ``rlhf`` alone is another kind of training. Empty for anything but a command of ms-swift.
     """
     path = Path(argv[0])
     if path.suffix != ".py" or "cli" not in path.parts[-3:-1]:

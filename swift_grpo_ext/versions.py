@@ -120,7 +120,7 @@ class PackageFact:
 
     @property
     def tested(self) -> str:
-        """The releases around the installed one that lanes run, where that is none of them; else empty."""
+        """The releases that lanes run around the installed one, where they do not run that; else empty."""
         if self.installed is None or self.problem or not self.supported:
             return ""
         own = Version(Version(self.installed).public)

@@ -297,7 +297,7 @@ def options_of(inputs: ModelInputs) -> dict[str, str]:
 
 
 def is_flat(inputs: ModelInputs) -> bool:
-    """Without padding there is no mask of it."""
+    """True for rows end to end, without padding: such inputs have no mask."""
     return "attention_mask" not in inputs
 
 

@@ -40,7 +40,7 @@ def unsupported(decoder: nn.Module) -> str:
     kinds = getattr(getattr(decoder, "config", None), "layer_types", None) or []
     for layer, kind in zip(getattr(decoder, "layers", []), kinds, strict=False):
         if kind == "linear_attention" and next(recurrent_layers(layer), None) is None:
-            return f"recurrent layers of {type(layer).__name__}, which are no gated delta nets that we know"
+            return f"recurrent layers of {type(layer).__name__}, not gated delta nets as we know them"
     return ""
 
 
@@ -113,7 +113,7 @@ def _causal(
 def _columns(
     layout: PackLayout, before: int, device: torch.device
 ) -> tuple[Int[Tensor, " columns"], Int[Tensor, " tokens"]]:
-    """The token in each column, from 1, where 0 is none; and the column of each token.
+    """The token in each column, counted from 1 (0: no token), and the column of each token.
 
     A node stands behind the last ``before`` tokens of its path, which has empty columns before it where it
     is shorter.

@@ -74,7 +74,7 @@ def mismatch(
     allowed: tuple[float, float] = EXACT,
 ) -> str:
     """How far log-probs are apart, in a clause; empty within what `limits` allows."""
-    # What stock cannot compute is no measure: where only it is not finite, ours stays.
+    # Where only the stock path's are not finite, there is nothing to compare ours with: they stay.
     difference = (ours.float() - stock.float()).abs()[mask.bool() & stock.isfinite()]
     if not len(difference):
         return ""

@@ -25,7 +25,7 @@ def check_names(given: Iterable[str], known: Iterable[str]) -> None:
     """Refuse inputs of a model that nobody here knows.
 
     Raises:
-        CannotPackError: A ``given`` name is none of the ``known`` ones.
+        CannotPackError: A ``given`` name is not among the ``known`` ones.
     """
     if unknown := set(given) - set(known):
         raise CannotPackError(f"model inputs {', '.join(sorted(unknown))}")

@@ -204,7 +204,7 @@ def _multipliers(count: int, seed: int, device: torch.device) -> Int[Tensor, " n
 
 
 def outside_of_language(base: PreTrainedModel) -> Iterator[tuple[str, nn.Parameter]]:
-    """Names and parameters that train and are none of the language model's."""
+    """Names and parameters that train, outside of the language model."""
     heads = base.get_decoder(), base.get_input_embeddings(), base.get_output_embeddings()
     speaks = {id(one) for part in heads if part is not None for one in part.parameters()}
     return (
@@ -213,7 +213,7 @@ def outside_of_language(base: PreTrainedModel) -> Iterator[tuple[str, nn.Paramet
 
 
 def trains_outside(base: PreTrainedModel) -> str:
-    """Name of the first parameter that trains and is none of the language model's; empty if there is none."""
+    """Name of the first parameter that trains outside of the language model; empty without one."""
     return next((name for name, _ in outside_of_language(base)), "")
 
 

@@ -17,7 +17,7 @@ from PIL.Image import DecompressionBombError as TooLarge
 
 from swift_grpo_ext.errors import DatasetRowError
 
-# What Pillow raises for files that are no image, cut off, damaged or larger than its limit.
+# What Pillow raises for files that are not an image, cut off, damaged or larger than its limit.
 UNREADABLE = (OSError, SyntaxError, ValueError, EOFError, IndexError, struct.error, zlib.error, TooLarge)
 ImageSource: TypeAlias = (
     str | bytes | bytearray | memoryview | os.PathLike[str] | Image.Image | dict[str, Any] | None
@@ -33,7 +33,7 @@ def read_source(source: ImageSource, fetch: Callable[[str], BytesIO]) -> bytes:
     """Bytes of an image given as path, URL, base64, ``data:`` URI, bytes or a dict.
 
     Raises:
-        DatasetRowError: The value is none of these or empty, or its file or URL cannot be read.
+        DatasetRowError: The value is something else or empty, or its file or URL cannot be read.
     """
     where = describe(source)
     source = _plain(source)

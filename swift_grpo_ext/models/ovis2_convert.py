@@ -149,6 +149,6 @@ def _read_json(path: Path) -> dict[str, Any]:
         try:
             return {**json.loads(path.read_text(encoding="utf-8"))}
         except (OSError, ValueError, TypeError) as error:
-            problem = f"is no JSON object: {error}"
+            problem = f"is not a JSON object: {error}"
     fix = "give the folder of a downloaded AIDC-AI/Ovis2 checkpoint"
     raise CheckpointError(f"{path.name} {problem}", where=str(path.parent), fix=fix)

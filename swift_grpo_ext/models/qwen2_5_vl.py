@@ -19,7 +19,7 @@ from swift_grpo_ext.models.video import UNREADABLE, give_qwen_a_reader, reading
 TEMPLATE_TYPES = ("qwen2_5_vl", "mimo_vl")
 # What ``qwen_vl_utils`` raises beside our reader: others that a machine may have find no file
 # (RuntimeError) or no frame rate (KeyError); frames of a list differ in size (RuntimeError); the row's
-# options exclude each other (AssertionError) or are no numbers (TypeError).
+# options exclude each other (AssertionError) or are not numbers (TypeError).
 _REFUSED_BY_QWEN = (*UNREADABLE, RuntimeError, KeyError, AssertionError, TypeError)
 _PIXEL_LIMITS = ("min_pixels", "max_pixels", "resized_height", "resized_width")
 # The host's own, for ``qwen_vl_utils``.

@@ -15,7 +15,7 @@ from swift_grpo_ext.models.images import find_file, one_line
 
 _TAG = re.compile("<(image|video)>")
 _SHOWN = 120
-# What `read_frames` raises for files that are none, cut off, without a video, or not there.
+# What `read_frames` raises for files that are not a video, cut off, without a video, or not there.
 UNREADABLE = (OSError, ValueError, IndexError)
 
 

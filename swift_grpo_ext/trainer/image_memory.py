@@ -19,8 +19,8 @@ _MIB = 2**20
 def bound_prepared_images(host: Host) -> None:
     """Bound the store of prepared images by the memory that is free now: the least of all ranks.
 
-    Pixels are kept in the floats of the tower, which makes them of any
-    others first. Where the template is ms-swift's own nothing is kept.
+    Pixels are kept in the floating-point type of the tower, to which it would convert any other. Where the
+    template is ms-swift's own nothing is kept.
     """
     template = host.template
     if not isinstance(template, VisionTemplate):

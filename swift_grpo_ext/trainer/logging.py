@@ -49,7 +49,7 @@ class PictureFolder:
     def path_of(self, image: ImageSource) -> str | None:
         """Where an image of a row lies: its own path or address, else that of the copy kept here.
 
-        None for what is no picture, does not fit any more or cannot be written.
+        None for anything but a picture, and for one that does not fit any more or cannot be written.
         """
         path = image.get("path") if isinstance(image, dict) else image
         content = (image.get("bytes") or path) if isinstance(image, dict) else image
@@ -147,7 +147,7 @@ class Logging:
 
     @watches("figures without NaN")
     def replace_nan(self, metrics: dict[str, Any]) -> None:
-        """Put None in the place of an entropy that is NaN, where no token counts: NaN is no JSON."""
+        """Put None in the place of an entropy that is NaN, where no token counts: JSON has no NaN."""
         logs = metrics["entropy"].get("entropy_logs")
         if logs is not None:
             metrics["entropy"]["entropy_logs"] = [

@@ -247,7 +247,7 @@ class Monitors:
         asked = [name for name, report in scoring.counts.items() if report.completions]
         names = zip(self._host.reward_func_names, scoring.reward_names, scores.T.tolist(), strict=False)
         for name, called, column in names:
-            if asked and name not in asked:  # its rows, by the table's tasks, are none of this batch
+            if asked and name not in asked:  # by the table's tasks it is for no row of this batch
                 continue
             counts = scoring.counts.get(name, Report())
             facts = rollout_facts.reward_facts(

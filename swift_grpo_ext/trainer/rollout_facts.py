@@ -6,7 +6,9 @@ from collections.abc import Mapping, Sequence
 
 from swift_grpo_ext.watch.records import RewardFacts
 
-_NOISE = 1e-3  # advantages below this are none where ms-swift itself finds the rewards of every group equal
+_NOISE = (
+    1e-3  # advantages below this are rounding, where ms-swift itself finds the rewards of every group equal
+)
 
 
 def reward_facts(name: str, scores: Sequence[float | None], infinite: int = 0) -> RewardFacts:
@@ -53,7 +55,7 @@ def empty_share(completions: Sequence[str]) -> float | None:
 
 
 def advantaged_share(advantages: Sequence[float], figures: Mapping[str, float]) -> float | None:
-    """Share of completions with an advantage that is no rounding, of which Adam makes whole steps, too."""
+    """Share of completions with an advantage beyond rounding, of which Adam makes whole steps, too."""
     if not advantages:
         return None
     least = _NOISE if figures.get("frac_reward_zero_std") == 1 else 0.0

@@ -29,8 +29,8 @@ OVIS2 = VisionFamily(
     reads_indicators=True,  # their embeddings are rows of the aligner's table
 )
 
-# The published order, ids 151665 to 151670. ``<image>`` is no token: the processor replaces that text by one
-# atom for each image feature, between the indicators.
+# The published order, ids 151665 to 151670. ``<image>`` is not a token: the processor replaces that text by
+# one atom for each image feature, between the indicators.
 ATOM = "<IMG_ATOM>"
 INDICATORS = ("<IMG_START>", "<IMG_GRID>", "<IMG_COL>", "<IMG_ROW>", "<IMG_END>")
 
