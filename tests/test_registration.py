@@ -148,3 +148,13 @@ def test_an_error_of_ours_ends_a_run_by_its_line_alone():
     assert ends[0].stderr == "swift-grpo-ext: no reward -> give one\n"
     assert "Traceback" in ends[1].stderr
     assert ends[1].stderr.endswith("ValueError: of another\n")
+
+
+def test_the_hook_of_our_errors_is_put_on_once(monkeypatch):
+    """ms-swift replays plugin files: a hook in a hook in a hook would be left."""
+    monkeypatch.setattr(sys, "excepthook", sys.__excepthook__)
+    registration.register([])
+    hook = sys.excepthook
+    assert hook is not sys.__excepthook__
+    registration.register([])
+    assert sys.excepthook is hook
