@@ -195,7 +195,7 @@ def renamed_config(folder, key):
         (lambda f: (f / "model-00002-of-00002.safetensors").write_bytes(b"x" * 99), "shard cannot be read"),
         (lambda f: renamed_config(f, "llm_config"), "config.json lacks 'llm_config'"),
         (lambda f: (f / "config.json").unlink(), "config.json is missing"),
-        (lambda f: (f / "config.json").write_text("{"), "config.json is no JSON"),
+        (lambda f: (f / "config.json").write_text("{"), "config.json is not a JSON object"),
         (lambda f: (f / "tokenizer.json").unlink(), "tokenizer"),
         (lambda f: (f / "tokenizer.json").write_text("{}"), "the tokenizer cannot be loaded"),
         (lambda f: reindexed(f, ["a"]), "no weight_map of file names"),
