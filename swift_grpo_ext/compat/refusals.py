@@ -58,10 +58,15 @@ def _refuses(defect: str) -> Callable[[Look[RefusableRun]], Look[RefusableRun]]:
     return table.rule(defect, Severity.ERROR, defect=DEFECTS[defect])
 
 
+def _has(defect: str, where: str) -> Problem:
+    """That a run has a defect, in the defect's own words."""
+    return Problem(DEFECTS[defect].what, where, DEFECTS[defect].fix)
+
+
 @_refuses("A4")
 def _one_generation_with_rewards(run: RefusableRun) -> Iterator[Problem]:
     if run.num_generations == 1 and (run.reward_funcs or run.reward_model):
-        yield Problem(DEFECTS["A4"].what, "num_generations 1", DEFECTS["A4"].fix)
+        yield _has("A4", "num_generations 1")
 
 
 @_refuses("A9")
@@ -129,13 +134,13 @@ def _streams_rows(run: RefusableRun) -> Iterator[Problem]:
 def _ignores_the_environment(run: RefusableRun) -> Iterator[Problem]:
     if (run.gym_env or run.use_gym_env) and not run.use_vllm:
         named = f"gym_env {run.gym_env}" if run.gym_env else "use_gym_env true"
-        yield Problem(DEFECTS["F22"].what, f"{named}, use_vllm false", DEFECTS["F22"].fix)
+        yield _has("F22", f"{named}, use_vllm false")
 
 
 @_refuses("F28")
 def _does_not_shard(run: RefusableRun) -> Iterator[Problem]:
     if run.fsdp and run.use_cpu:
-        yield Problem(DEFECTS["F28"].what, f"fsdp {run.fsdp}, no GPU in use", DEFECTS["F28"].fix)
+        yield _has("F28", f"fsdp {run.fsdp}, no GPU in use")
 
 
 @_refuses("F37")
@@ -150,7 +155,7 @@ def _has_no_schedule(run: RefusableRun) -> Iterator[Problem]:
 @_refuses("F48")
 def _has_one_adapter(run: RefusableRun) -> Iterator[Problem]:
     if run.ref_adapters and run.tuner_type not in _NAMED_ADAPTERS:
-        yield Problem(DEFECTS["F48"].what, f"ref_adapters, tuner_type {run.tuner_type}", DEFECTS["F48"].fix)
+        yield _has("F48", f"ref_adapters, tuner_type {run.tuner_type}")
 
 
 def refusals(run: RefusableRun) -> Iterator[RefusedError]:
