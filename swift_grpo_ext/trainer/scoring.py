@@ -16,7 +16,7 @@ from swift_grpo_ext.rewards.runtime.budget import Budget, added, metrics
 from swift_grpo_ext.rewards.runtime.ledger import Report, announce, drain_all
 from swift_grpo_ext.rewards.runtime.of_catalogue import OfCatalogue
 from swift_grpo_ext.rewards.runtime.rules import SETTING, RewardTable, load_table
-from swift_grpo_ext.rewards.runtime.scored import AwaitedScored, Limited, Scored, ScoredPlugin, waits
+from swift_grpo_ext.rewards.runtime.scored import AwaitedScored, Scored, ScoredPlugin, waits
 from swift_grpo_ext.settings import current_settings
 from swift_grpo_ext.swap import swapped
 from swift_grpo_ext.trainer.baselines import Baselines
@@ -92,7 +92,7 @@ class Scoring:
             function.task_column = self._table.task_column
             return function
         seconds = current_settings().reward_timeout
-        kind = AwaitedScored if waits(function) else Limited if seconds else Scored
+        kind = AwaitedScored if waits(function) else Scored
         return kind(
             function,
             name,

@@ -17,7 +17,7 @@ from swift_grpo_ext.errors import RewardError
 
 if TYPE_CHECKING:
     from PIL import Image
-from swift_grpo_ext.rewards.runtime.ledger import Report, count
+from swift_grpo_ext.rewards.runtime.ledger import report_of
 
 NAME = "ext_judge"
 MAX_KEPT = 20_000
@@ -158,7 +158,7 @@ async def _limited(endpoint: Endpoint, request: Callable[[str], Request]) -> int
         try:
             return await asyncio.wait_for(_until_scored(desk, request, said), endpoint.seconds)
         except asyncio.TimeoutError:
-            count(NAME, Report(timeouts=1))
+            report_of(NAME).timeouts += 1
             problem = f"the judge gave no score within {endpoint.seconds:g} s: {said[0]}"
             raise RewardError(problem, where=endpoint.url) from None
 
@@ -202,4 +202,4 @@ async def _until_scored(desk: _Desk, request: Callable[[str], Request], said: li
 
 
 def _count(kind: str, amount: int = 1) -> None:
-    count(NAME, Report(counts=Counter({kind: amount})))
+    report_of(NAME).counts += Counter({kind: amount})

@@ -66,26 +66,31 @@ class Report:
     first: Failure | None = None  # the first failure, and any that was refused
     example: str = ""  # the reason of the first that was not read
 
+    def fail(self, failure: Failure | None, completions: int = 0) -> None:
+        """Count completions that failed; the first failure is kept, before it any broken contract."""
+        self.failures += completions
+        if self.first is None or (failure and failure.kind == "refused"):
+            self.first = failure or self.first
+
     def add(self, other: Report) -> None:
-        """Take in other counts, of another rank or of more completions."""
+        """Take in the counts of another rank."""
         for name in _SUMMED:
             setattr(self, name, getattr(self, name) + getattr(other, name))
         self.example = self.example or other.example
-        if self.first is None or (other.first and other.first.kind == "refused"):
-            self.first = other.first or self.first
+        self.fail(other.first)
 
 
 _reports: dict[str, Report] = {}  # of this process, by reward
 
 
-def count(reward: str, report: Report) -> None:
-    """Add what happened to some completions of a reward in this process."""
-    _reports.setdefault(reward, Report()).add(report)
+def report_of(reward: str) -> Report:
+    """What this process counts of a reward."""
+    return _reports.setdefault(reward, Report())
 
 
 def drain(reward: str) -> Report:
     """What a reward has counted since the last call."""
-    report = _reports.get(reward, Report())
+    report = report_of(reward)
     _reports[reward] = Report()
     return report
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import astuple
 from itertools import islice, product
 from statistics import fmean
 from typing import Any, TypeVar
 
 from swift_grpo_ext.errors import SettingsError
-from swift_grpo_ext.rewards.contract import Columns, Reward, Score, Unscorable
+from swift_grpo_ext.rewards.contract import Columns, Outcome, Reward, Score, Unscorable
 from swift_grpo_ext.rewards.gold.frames import FRAMES
 from swift_grpo_ext.rewards.runtime.batch import Batch
 from swift_grpo_ext.rewards.runtime.ledger import say
@@ -25,26 +24,19 @@ _T = TypeVar("_T", bound="OfCatalogue")
 
 
 class OverRows:
-    """A reward with its parameters, called as `RewardCall` is."""
+    """A reward with its parameters, as a reward function of ms-swift."""
 
     def __init__(self, reward: Reward, parameters: dict[str, object]) -> None:
         self.reward = reward
         self.parameters = parameters
 
-    def warm_up(self) -> None:
-        """Import what the reward imports at its first use."""
-        self.reward.outcome("<answer>0</answer>", dict.fromkeys(self.reward.reads + self.reward.gold, "0"))
-
-    async def __call__(
-        self, completions: Sequence[str], columns: Mapping[str, Sequence[Any]]
-    ) -> list[tuple[object, ...]]:
+    async def __call__(self, completions: Sequence[str], **columns: Sequence[object]) -> list[Outcome]:
         """The outcomes of some completions."""
-        batch = Batch(completions, columns, {})
-        outcomes = [
-            await self.reward.awaited(text, batch.row(index), self.parameters)
+        rows = Batch(completions, columns, {})
+        return [
+            await self.reward.awaited(text, rows.row(index), self.parameters)
             for index, text in enumerate(completions)
         ]
-        return list(map(astuple, outcomes))
 
 
 class OfCatalogue(Scored):
@@ -89,15 +81,15 @@ class OfCatalogue(Scored):
         self.reads = reward.columns
         self.gold = reward.gold
         self.on_timeout = reward.low  # what cannot be checked is not right
+        self.first = (["<answer>0</answer>"], dict.fromkeys(reward.reads + reward.gold, ["0"]))
         super().__init__(
-            reward.function,
+            OverRows(reward, self.parameters),
             name or reward.name,
             limit=default_limit() if reward.cost == "process" else None,
             rule=rule,
             task_column=table.task_column,
             output_dir=getattr(arguments, "output_dir", None),
         )
-        self.call = OverRows(reward, self.parameters)
 
     def in_frame(self: _T, frame: str | None) -> _T:
         """Itself, with the frame that the model's family writes in where nothing else declares one."""

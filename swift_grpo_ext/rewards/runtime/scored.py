@@ -5,12 +5,12 @@ import copy
 import inspect
 import re
 import sys
-import threading
 from collections.abc import Callable, Coroutine, Iterable, Sequence
-from concurrent.futures import Future
 from dataclasses import astuple, replace
 from functools import cached_property, partial
 from typing import Any, TypeAlias
+
+from pebble import concurrent
 
 from swift_grpo_ext.errors import RewardError, nearest
 from swift_grpo_ext.rewards.contract import Columns, Outcome, RewardFunction, Score, finished
@@ -20,9 +20,9 @@ from swift_grpo_ext.rewards.runtime.ledger import (
     Failure,
     Report,
     announce,
-    count,
     record_failure,
     replay_file,
+    report_of,
     row_in_words,
     say,
 )
@@ -38,33 +38,23 @@ Part: TypeAlias = Sequence[int]  # the rows of a batch that a reward is called w
 
 async def within(seconds: float, call: Coroutine[object, object, Reply]) -> Reply:
     """The answer of a coroutine in a daemon thread of its own, which is left behind when the time is over."""
-    result: Future[Reply] = Future()
-
-    def run() -> None:
-        result.set_running_or_notify_cancel()
-        result.set_result(asyncio.run(call))
-
-    threading.Thread(target=run, daemon=True, name="reward").start()
+    thread = concurrent.thread(asyncio.run)(call)
     try:
-        return await asyncio.wait_for(asyncio.wrap_future(result), seconds)
+        return await asyncio.wait_for(asyncio.wrap_future(thread), seconds)
     except asyncio.TimeoutError:
         return Reply("timeout", f"no answer within {seconds:g} s", seconds)
 
 
-class RewardCall:
-    """A reward function, also a coroutine function, to what JSON can carry: runs here or in a worker."""
+async def called(
+    function: RewardFunction, name: str, completions: list[str], arguments: dict[str, object]
+) -> list[tuple[object, ...]]:
+    """What a reward function, also a coroutine function, makes of some completions, as JSON carries it.
 
-    def __init__(self, function: RewardFunction, name: str) -> None:
-        self.function = function
-        self.name = name
-
-    async def __call__(
-        self, completions: list[str], arguments: dict[str, object]
-    ) -> list[tuple[object, ...]]:
-        """The outcomes of some completions, each as the fields of an `Outcome`."""
-        output = self.function(completions, **arguments)
-        output = await output if inspect.iscoroutine(output) else output
-        return [astuple(outcome) for outcome in outcomes_of(output, len(completions), self.name)]
+    Each as the fields of an `Outcome`.
+    """
+    output = function(completions, **arguments)
+    output = await output if inspect.iscoroutine(output) else output
+    return [astuple(outcome) for outcome in outcomes_of(output, len(completions), name)]
 
 
 class Scored:
@@ -95,6 +85,7 @@ class Scored:
     on_timeout: Score = None  # score of a completion that ran into the limit, where that is no fault
     kills: int | None = KILLS
     memory: int | None = None
+    first: tuple[object, ...] | None = None  # a call for which it imports what it needs
 
     def __init__(
         self,
@@ -108,7 +99,7 @@ class Scored:
     ) -> None:
         if limit is not None and not limit > 0:
             raise RewardError(f"a limit of {limit} s", where=name, fix="give seconds above 0")
-        self.call: Callable[..., Any] = RewardCall(function, name)
+        self.call = partial(called, function, name)
         self.whole_batch = getattr(function, "whole_batch", False)
         self.name = name
         self.limit = limit
@@ -116,6 +107,8 @@ class Scored:
         self.task_column = task_column
         self.outcomes: list[Outcome] = []  # of the last batch
         self._replay = replay_file(output_dir)
+        if self.pool is not None and not self.one_by_one:
+            self.pool.warm_up()  # it imports while the model loads
 
     def __call__(self, completions: Sequence[str], **columns: object) -> list[Score]:
         """Score a batch."""
@@ -133,7 +126,9 @@ class Scored:
         # The run's plugin files; none in an ms-swift that keeps no record of them, or without ms-swift.
         files: Callable[[], list[str]] = getattr(sys.modules.get("swift.utils"), "get_external_files", list)
         plugins = [] if self.one_by_one else files()  # no reward of the catalogue needs one
-        return Pool(self.call, self.limit, plugins=plugins, kills=self.kills, memory=self.memory)
+        return Pool(
+            self.call, self.limit, plugins=plugins, kills=self.kills, memory=self.memory, first=self.first
+        )
 
     @property
     def not_finite(self) -> tuple[int, ...]:
@@ -152,11 +147,10 @@ class Scored:
         parts = self._parts(batch)
         batch = replace(batch, columns=self.with_gold(batch.columns, nothing))
         try:
-            for part, answer in await self._answers(batch, parts):
-                for row, outcome in zip(part, self._taken(batch, part, answer), strict=True):
-                    self.outcomes[row] = outcome
+            for part, reply in await self._replies(batch, parts):
+                self._take(batch, part, reply)
         except RewardError as error:  # a child that cannot load it, a row that cannot be sent
-            self._taken(batch, range(len(nothing)), Reply("refused", told(error)))
+            self._take(batch, range(len(nothing)), Reply("refused", told(error)))
         return [outcome.score for outcome in self.outcomes]
 
     def _parts(self, batch: Batch) -> list[Part]:
@@ -180,48 +174,52 @@ class Scored:
         shared = batch.shared if self.reads is None else {}
         return {**columns, **{name: _light(value) if self.pool else value for name, value in shared.items()}}
 
-    async def _answers(self, batch: Batch, parts: Sequence[Part]) -> Iterable[tuple[Part, Reply]]:
+    async def _replies(self, batch: Batch, parts: Sequence[Part]) -> Iterable[tuple[Part, Reply]]:
         """Each part with what became of it, in any order; from processes as soon as there is one."""
         calls = [([batch.completions[row] for row in part], self._arguments(batch, part)) for part in parts]
         if self.pool is not None:
-            return ((parts[number], answer) for number, answer in self.pool.answers(calls))
-        answers = [answered(partial(self.call, *arguments)) for arguments in calls]
+            return ((parts[number], reply) for number, reply in self.pool.answers(calls))
+        replies = [answered(self.call, *call) for call in calls]
         if not self.awaited:
-            return [(part, await answer) for part, answer in zip(parts, answers, strict=True)]
+            return [(part, await reply) for part, reply in zip(parts, replies, strict=True)]
         if self.limit:
-            answers = [within(self.limit, answer) for answer in answers]
-        return zip(parts, await asyncio.gather(*answers), strict=True)
+            replies = [within(self.limit, reply) for reply in replies]
+        return zip(parts, await asyncio.gather(*replies), strict=True)
 
-    def _taken(self, batch: Batch, part: Part, answer: Reply) -> list[Outcome]:
-        """The outcomes of a part, counted and told."""
-        if answer.ended == "skipped":
-            say(f"reward {self.name!r}: completions are {answer.value}")
-            return [Outcome(None, answer.value, failed=True)] * len(part)
-        report = Report(completions=len(part), seconds=[answer.seconds / len(part)] * len(part))
-        if answer.ended == "value":
-            outcomes = [Outcome(*fields) for fields in answer.value]
+    def _take(self, batch: Batch, part: Part, reply: Reply) -> None:
+        """Keep the outcomes of a part, counted and told."""
+        if reply.ended == "skipped":
+            say(f"reward {self.name!r}: completions are {reply.value}")
+            outcomes = [Outcome(None, reply.value, failed=True)] * len(part)
+        else:
+            report = report_of(self.name)
+            report.completions += len(part)
+            report.seconds += [reply.seconds / len(part)] * len(part)
+            outcomes = (
+                [Outcome(*fields) for fields in reply.value]
+                if reply.ended == "value"
+                else [self._failed(report, reply, part, batch)] * len(part)
+            )
             for row, outcome in zip(part, outcomes, strict=True):
                 self._note(report, outcome, row, batch)
-        else:
-            outcomes = [self._failed(report, answer, part, batch)] * len(part)
-        count(self.name, report)
-        return outcomes
+        for row, outcome in zip(part, outcomes, strict=True):
+            self.outcomes[row] = outcome
 
-    def _failed(self, report: Report, answer: Reply, part: Part, batch: Batch) -> Outcome:
+    def _failed(self, report: Report, reply: Reply, part: Part, batch: Batch) -> Outcome:
         """No score, or that of a time that is over; all of it goes to the replay file and the report."""
-        is_fault = answer.ended != "timeout" or self.on_timeout is None
         several = f"one of {len(part)} completions, the first is " if len(part) > 1 else ""
         place = several + row_in_words(part[0], batch.row(part[0]))
-        failure = Failure(self.name, answer.ended, answer.value, place, answer.traceback, self._replay)
-        report.timeouts = int(answer.ended == "timeout")
-        if is_fault:
-            report.failures, report.first = len(part), failure
-            announce(failure)
-        else:
-            report.scored = len(part)
+        failure = Failure(self.name, reply.ended, reply.value, place, reply.traceback, self._replay)
         for row in part if self._replay else ():
             record_failure(failure, batch.completions[row], batch.row(row))
-        return Outcome(None if is_fault else self.on_timeout, answer.value, failed=is_fault)
+        score = None
+        if reply.ended == "timeout":
+            report.timeouts += 1
+            score = self.on_timeout
+        if score is None:
+            report.fail(failure, len(part))
+            announce(failure)
+        return Outcome(score, reply.value, failed=score is None)
 
     def _note(self, report: Report, outcome: Outcome, row: int, batch: Batch) -> None:
         """Count an outcome; the first row of each kind that cannot be scored is named."""
@@ -232,7 +230,7 @@ class Scored:
         if outcome.reason == INFINITE:
             report.counts[INFINITE] += 1
             say(f"reward {self.name!r} gives infinite scores; such completions count as not scored")
-        elif outcome.score is None and outcome.reason not in ("", NOT_A_NUMBER):
+        elif outcome.score is None and not outcome.failed and outcome.reason not in ("", NOT_A_NUMBER):
             kind = re.sub(r"'[^']*'|\d+", "#", outcome.reason)[:160]
             report.unscored[kind] += 1
             if self.tells:
@@ -263,15 +261,6 @@ class ScoredPlugin(Scored):
     def __call__(self, inputs: Sequence[object], **columns: object) -> list[Score]:  # type: ignore[override]
         """Score a batch."""
         return super().__call__([""] * len(inputs), inputs=inputs, **columns)
-
-
-class Limited(Scored):
-    """The same in processes, which start at once."""
-
-    def __init__(self, function: RewardFunction, name: str, **options: Any) -> None:
-        super().__init__(function, name, **options)
-        assert self.pool is not None
-        self.pool.warm_up()
 
 
 def waits(function: object) -> bool:
@@ -306,15 +295,14 @@ def limited(reward: type | RewardFunction, seconds: float | None = None) -> obje
     """
     limit = default_limit() if seconds is None else seconds
     if not isinstance(reward, type):
-        return Limited(reward, getattr(reward, "__name__", type(reward).__name__), limit=limit)
+        return Scored(reward, getattr(reward, "__name__", type(reward).__name__), limit=limit)
 
-    def start(self: Limited, args: object = None, **kwargs: object) -> None:
+    def start(self: Scored, args: object = None, **kwargs: object) -> None:
         output_dir = getattr(args, "output_dir", None)
-        Limited.__init__(
-            self, reward(args=args, **kwargs), reward.__name__, limit=limit, output_dir=output_dir
-        )
+        function = reward(args=args, **kwargs)
+        Scored.__init__(self, function, reward.__name__, limit=limit, output_dir=output_dir)
 
-    return type(reward.__name__, (Limited,), {"__init__": start, "__doc__": reward.__doc__})
+    return type(reward.__name__, (Scored,), {"__init__": start, "__doc__": reward.__doc__})
 
 
 def default_limit() -> float:

@@ -18,7 +18,6 @@ import traceback
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError, Future, TimeoutError, as_completed
 from dataclasses import dataclass
-from functools import partial
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from typing import Any, Literal, TypeAlias
@@ -43,13 +42,13 @@ class Reply:
     traceback: str = ""
 
 
-async def answered(call: Callable[[], object]) -> Reply:
+async def answered(call: Callable[..., object], *arguments: object) -> Reply:
     """What a call came to, also one that is to be awaited; an exception is an answer, too."""
     started = time.perf_counter()
     ended: Ended = "value"
     trace = ""
     try:
-        value = call()
+        value = call(*arguments)
         value = await value if inspect.iscoroutine(value) else value
     except Exception as error:
         ended = "refused" if isinstance(error, BrokenContractError) else "error"
@@ -73,9 +72,10 @@ class Job:
     plugins: Sequence[str] = ()  # files of ``--external_plugins``, which the pickle may refer to
     kills: int | None = None  # after so many in one batch the rest is skipped; None: never
     memory: int | None = None  # most bytes of address space of each process
+    first: Sequence[object] | None = None  # a call for which it imports what it needs
 
     def load(self) -> Callable[..., object]:
-        """Import the plugins, the function, and what it imports at its first use."""
+        """Import the plugins, the function, and what it needs."""
         if self.memory:
             hard = resource.getrlimit(resource.RLIMIT_AS)[1]
             resource.setrlimit(resource.RLIMIT_AS, (self.memory, hard))
@@ -85,8 +85,8 @@ class Job:
             for path in self.plugins:
                 import_external_file(path)
         function: Callable[..., object] = pickle.loads(self.function)
-        if warm_up := getattr(function, "warm_up", None):
-            warm_up()
+        if self.first:
+            asyncio.run(answered(function, *self.first))
         return function
 
 
@@ -104,8 +104,7 @@ def _in_worker(pipe: Connection) -> None:
 
 def _run(request: bytes) -> str:
     """One request in a worker, as JSON."""
-    answer = asyncio.run(answered(partial(_function, *pickle.loads(request))))
-    return json.dumps(vars(answer))
+    return json.dumps(vars(asyncio.run(answered(_function, *pickle.loads(request)))))
 
 
 def _answers(pool: ProcessPool, job: Job, requests: Sequence[bytes]) -> Iterator[tuple[int, Reply]]:

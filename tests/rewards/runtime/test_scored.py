@@ -11,7 +11,7 @@ from swift_grpo_ext.rewards.runtime import scored as scored_module
 from swift_grpo_ext.rewards.runtime.ledger import drain
 from swift_grpo_ext.rewards.runtime.of_catalogue import OfCatalogue
 from swift_grpo_ext.rewards.runtime.rules import RewardRule, RewardTable
-from swift_grpo_ext.rewards.runtime.scored import AwaitedScored, Limited, Scored, ScoredPlugin, limited
+from swift_grpo_ext.rewards.runtime.scored import AwaitedScored, Scored, ScoredPlugin, limited
 from tests.rewards import jobs
 
 
@@ -78,7 +78,7 @@ def test_what_cannot_be_sent_to_a_child_is_refused():
 
     for reward in (Local(), lambda completions, **columns: [1.0]):
         with pytest.raises(RewardError, match="cannot be sent to a child process"):
-            Limited(reward, "local", limit=1.0)
+            Scored(reward, "local", limit=1.0)
 
 
 def test_a_guarded_reward_always_returns_one_score_per_completion():

@@ -241,7 +241,7 @@ def tried(
     from swift.rewards import orms
     from swift.utils import import_external_file
 
-    from swift_grpo_ext.rewards.runtime.scored import RewardCall
+    from swift_grpo_ext.rewards.runtime.scored import called
 
     state = SimpleNamespace(global_step=0, max_steps=1, epoch=0.0, log_history=[])
     signal.signal(signal.SIGALRM, _out_of_time)
@@ -252,8 +252,8 @@ def tried(
         try:
             for path in plugins:
                 import_external_file(path)
-            call = RewardCall(orms[name](args=SimpleNamespace(**arguments)), name)
-            outcomes = asyncio.run(call(completions, {"trainer_state": state, **columns}))
+            function = orms[name](args=SimpleNamespace(**arguments))
+            outcomes = asyncio.run(called(function, name, completions, {"trainer_state": state, **columns}))
             scores, reasons, *_ = zip(*outcomes, strict=True)
             odd = [f"it returns a score that is {reason}" for reason in reasons if reason]
             fault = next(iter(odd), "it scores nothing" if scores.count(None) == len(scores) else "")
