@@ -22,7 +22,7 @@ from swift_grpo_ext.rewards.gold.columns import as_text
 from swift_grpo_ext.rewards.gold.frames import SIZES_COLUMN, extent, image_aspect
 from swift_grpo_ext.rewards.gold.geometry import strictly_inside
 from swift_grpo_ext.rewards.gold.regions import PLACES, Places, converted
-from swift_grpo_ext.rewards.grounding import written_point
+from swift_grpo_ext.rewards.grounding import in_order
 from swift_grpo_ext.rewards.place import answer_of, unwrapped
 from swift_grpo_ext.rewards.values.action import OPPOSITE, Action, keys_of, read, status_of
 from swift_grpo_ext.rewards.values.region import Region, pointed_at
@@ -79,7 +79,7 @@ def _gold_action_text(columns: Columns, *, places: Places = PLACES, **_: object)
     written: dict[str, Any] = {"action": gold.kind}
     for key, place in (("coordinate", gold.target), ("coordinate2", gold.end)):
         if place is not None:
-            written[key] = written_point(pointed_at(place), places)
+            written[key] = in_order(pointed_at(place.place), places)
     if gold.text:
         written["text"] = gold.text
     return json.dumps(written, ensure_ascii=False)
@@ -176,12 +176,12 @@ def _nearness(
     """How well a predicted place meets the gold's."""
     if gold is None:
         return 1.0
-    if gold.box is not None:
-        return float(target is not None and strictly_inside(pointed_at(target), gold.box))
+    if gold.is_box:
+        return float(target is not None and strictly_inside(target.place, gold.place))
     width, height = extent(places.frame, columns, places.image_index)
     aspect = image_aspect(columns, places.image_index)
     if target is None:
         return 0.0
-    right, down = (a - b for a, b in zip(pointed_at(target), pointed_at(gold), strict=True))
+    right, down = (a - b for a, b in zip(pointed_at(target.place), gold.place, strict=True))
     distance = math.hypot(right / width * aspect, down / height)
     return max(0.0, 1.0 - distance / math.hypot(aspect, 1.0) / radius)

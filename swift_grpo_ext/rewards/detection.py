@@ -10,18 +10,20 @@ from swift_grpo_ext.rewards.gold.geometry import best_assignment, box_iou
 from swift_grpo_ext.rewards.gold.regions import GOLD, OBJECTS, READS, Objects, gold_places, shown
 from swift_grpo_ext.rewards.grounding import gold_boxes_text
 from swift_grpo_ext.rewards.place import answer_of
-from swift_grpo_ext.rewards.values.region import Box, Region
+from swift_grpo_ext.rewards.values.region import Place, Region
 from swift_grpo_ext.rewards.values.regions import read, says_nothing
 
 
-def _named(regions: Sequence[Region], labelled: bool) -> list[tuple[str, Box]]:
+def _named(regions: Sequence[Region], labelled: bool) -> list[tuple[str, Place]]:
     """The boxes with their labels as they are compared, with empty ones if the gold has none."""
     return [
-        (" ".join(region.label.casefold().split()) * labelled, region.box) for region in regions if region.box
+        (" ".join(region.label.casefold().split()) * labelled, region.place)
+        for region in regions
+        if region.is_box
     ]
 
 
-def hits(predicted: Sequence[tuple[str, Box]], gold: Sequence[tuple[str, Box]], threshold: float) -> int:
+def hits(predicted: Sequence[tuple[str, Place]], gold: Sequence[tuple[str, Place]], threshold: float) -> int:
     """The most one-to-one pairs of predicted and gold boxes of one label whose IoU reaches the threshold."""
     reached = [
         [label == other and box_iou(box, wanted) >= threshold for other, wanted in gold]

@@ -1,7 +1,6 @@
 """Visual grounding: boxes that cover the gold's, and points that lie in them."""
 
 import json
-from dataclasses import replace
 
 from swift_grpo_ext.rewards.contract import Columns, Outcome, reward
 from swift_grpo_ext.rewards.gold.geometry import box_giou, box_iou, strictly_inside
@@ -15,35 +14,30 @@ from swift_grpo_ext.rewards.gold.regions import (
     gold_places,
     matched,
 )
-from swift_grpo_ext.rewards.values.region import Point, Region, pointed_at
+from swift_grpo_ext.rewards.values.region import Place, Region, pointed_at
 
 
 def written(region: Region, places: Places) -> dict[str, object]:
     """An object as an answer: Gemini's key in Gemini's order, else Qwen's."""
-    fields: dict[str, object] = {"label": region.label} if region.label else {}
-    if region.point is not None:
-        fields = {"point_2d": written_point(region.point, places), **fields}
-    if region.box is not None:
-        left, top, right, bottom = region.box
-        gemini = {"box_2d": [top, left, bottom, right]}
-        fields = {**(gemini if places.order == "yxyx" else {"bbox_2d": list(region.box)}), **fields}
-    return fields
+    box = "box_2d" if places.order == "yxyx" else "bbox_2d"
+    label = {"label": region.label} if region.label else {}
+    return {box if region.is_box else "point_2d": in_order(region.place, places), **label}
 
 
-def written_point(point: Point, places: Places) -> list[float]:
-    """A point as an answer, in the order that the model answers in."""
-    return [point[1], point[0]] if places.order == "yxyx" else list(point)
+def in_order(place: Place, places: Places) -> list[float]:
+    """The numbers of a place in the order that the model answers in."""
+    return [place[axis ^ (places.order == "yxyx")] for axis in range(len(place))]
 
 
 def gold_boxes_text(columns: Columns, *, places: Objects = OBJECTS, **_: object) -> str:
     """The gold as Qwen2.5-VL writes boxes, in the frame and the order that the model answers in."""
-    listed = [written(replace(region, point=None), places) for region in gold_places(columns, places)]
+    listed = [written(region, places) for region in gold_places(columns, places)]
     return f"```json\n{json.dumps(listed, ensure_ascii=False)}\n```"
 
 
 def _gold_points_text(columns: Columns, *, places: Objects = OBJECTS) -> str:
-    points = map(pointed_at, gold_places(columns, places))
-    return json.dumps([written(Region(point=point), places) for point in points])
+    points = map(pointed_at, gold_boxes(columns, places))
+    return json.dumps([written(Region(point), places) for point in points])
 
 
 @reward(gold=GOLD, reads=READS, gold_text=gold_boxes_text)
@@ -80,7 +74,7 @@ def iou(
         0.5
     """
     gold = gold_boxes(columns, places)
-    return matched(completion, gold, "box", places, lambda region: region.box, box_iou)
+    return matched(completion, gold, "box", places, box_iou)
 
 
 @reward(low=-1.0, gold=GOLD, reads=READS, gold_text=gold_boxes_text)
@@ -106,7 +100,7 @@ def giou(completion: str, columns: Columns, *, places: Objects = OBJECTS) -> Out
         -0.5
     """
     gold = gold_boxes(columns, places)
-    return matched(completion, gold, "box", places, lambda region: region.box, box_giou, worst=-1.0)
+    return matched(completion, gold, "box", places, box_giou, worst=-1.0)
 
 
 @reward(gold=GOLD, reads=READS, gold_text=_gold_points_text)
@@ -133,4 +127,4 @@ def point_in_box(completion: str, columns: Columns, *, places: Objects = OBJECTS
         1.0
     """
     gold = gold_boxes(columns, places)
-    return matched(completion, gold, "both", places, pointed_at, strictly_inside)
+    return matched(completion, gold, "both", places, strictly_inside)

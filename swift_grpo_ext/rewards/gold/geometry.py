@@ -5,32 +5,32 @@ from collections.abc import Callable, Sequence
 from itertools import product
 from typing import TypeVar
 
-from swift_grpo_ext.rewards.values.region import Box, Point
+from swift_grpo_ext.rewards.values.region import Place, pointed_at
 
 _A = TypeVar("_A")
 _B = TypeVar("_B")
 
 
-def area(box: Box) -> float:
+def area(box: Place) -> float:
     """Area of a box, 0 for a line or a point."""
     return (box[2] - box[0]) * (box[3] - box[1])
 
 
-def intersection(a: Box, b: Box) -> float:
+def intersection(a: Place, b: Place) -> float:
     """Area that two boxes share."""
     width = min(a[2], b[2]) - max(a[0], b[0])
     height = min(a[3], b[3]) - max(a[1], b[1])
     return width * height if width > 0 and height > 0 else 0.0
 
 
-def box_iou(a: Box, b: Box) -> float:
+def box_iou(a: Place, b: Place) -> float:
     """Intersection over union, 0..1; 0 if both boxes have no area."""
     shared = intersection(a, b)
     union = area(a) + area(b) - shared
     return min(1.0, shared / union) if union > 0 else 0.0
 
 
-def box_giou(a: Box, b: Box) -> float:
+def box_giou(a: Place, b: Place) -> float:
     """Generalised IoU, -1..1: IoU minus the share of the hull that neither box fills (arXiv 1902.09630)."""
     hull = (max(a[2], b[2]) - min(a[0], b[0])) * (max(a[3], b[3]) - min(a[1], b[1]))
     if hull <= 0:
@@ -39,9 +39,10 @@ def box_giou(a: Box, b: Box) -> float:
     return max(-1.0, box_iou(a, b) - (hull - union) / hull)
 
 
-def strictly_inside(point: Point, box: Box) -> bool:
-    """The point lies inside the box, not on its edge."""
-    return box[0] < point[0] < box[2] and box[1] < point[1] < box[3]
+def strictly_inside(place: Place, box: Place) -> bool:
+    """The point, or the middle of a box, lies inside the box, not on its edge."""
+    x, y = pointed_at(place)
+    return box[0] < x < box[2] and box[1] < y < box[3]
 
 
 def best_assignment(gains: Sequence[Sequence[float]]) -> list[tuple[int, int]]:

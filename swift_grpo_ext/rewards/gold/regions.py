@@ -3,18 +3,16 @@
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import Literal, TypeAlias, TypeVar
+from typing import Any, Literal, TypeAlias
 
 from swift_grpo_ext.rewards.contract import Columns, NoGold, Outcome, Unread, Unscorable, as_gold, gold_value
 from swift_grpo_ext.rewards.gold.frames import SIZES_COLUMN, Frame, convert, extent
 from swift_grpo_ext.rewards.gold.geometry import area, matched_mean
 from swift_grpo_ext.rewards.json_text import Json, decoded, literal, strict
 from swift_grpo_ext.rewards.place import answer_of, unwrapped
-from swift_grpo_ext.rewards.values.region import Box, Order, Region
+from swift_grpo_ext.rewards.values.region import Order, Place, Region
 from swift_grpo_ext.rewards.values.regions import MAX_REGIONS, Kind, read, regions_in, says_nothing
 
-_A = TypeVar("_A")
-_B = TypeVar("_B")
 EmptyGold: TypeAlias = Literal["unscored", "nothing"]
 # Keys and columns of a COCO annotation, whose ``bbox`` is x, y, width, height.
 COCO_COLUMNS = ("iscrowd", "category_id", "bbox_id", "segmentation", "area")
@@ -79,28 +77,25 @@ def gold_places(columns: Columns, places: Places) -> list[Region]:
     return converted(regions, source, places.frame, columns, places)
 
 
-def gold_boxes(columns: Columns, places: Places) -> list[Box]:
+def gold_boxes(columns: Columns, places: Places) -> list[Place]:
     """The boxes of `gold_places`."""
-    return [region.box for region in gold_places(columns, places) if region.box is not None]
+    return [region.place for region in gold_places(columns, places)]
 
 
 def matched(
     completion: str,
-    gold: list[_B],
+    gold: list[Place],
     kind: Kind,
     places: Places,
-    taken: Callable[[Region], _A | None],
-    gain: Callable[[_A, _B], float],
+    gain: Callable[[Any, Any], float],
     worst: float = 0.0,
 ) -> Outcome:
-    """Mean gain of the answer's places, as `taken` has them; without gold, 1 if it says "nothing"."""
+    """Mean gain of the answer's boxes, or of its boxes and points; without gold, 1 if it says "nothing"."""
     answer = answer_of(completion, "located")
     if not gold:
-        nothing = says_nothing(answer)
-        return Outcome.of(1.0 if nothing else worst, answer, "nothing")
-    predicted = [
-        place for region in stated(answer, kind, places, len(gold)) if (place := taken(region)) is not None
-    ]
+        return Outcome.of(1.0 if says_nothing(answer) else worst, answer, "nothing")
+    regions = stated(answer, kind, places, len(gold))
+    predicted = [region.place for region in regions if region.is_box or kind == "both"]
     score = matched_mean(predicted, gold, gain, unmatched=worst) if predicted else worst
     return Outcome.of(score, shown(predicted), shown(gold))
 
@@ -141,11 +136,7 @@ def converted(
 
 def moved(region: Region, source: Frame, target: Frame, columns: Columns, image: int) -> Region:
     """The region in another frame."""
-    if source == target:
-        return region
-    box = region.box and convert(region.box, source, target, columns, image)
-    point = region.point and convert(region.point, source, target, columns, image)
-    return replace(region, box=box, point=point)  # type: ignore[arg-type]
+    return replace(region, place=convert(region.place, source, target, columns, image))
 
 
 def gold_regions(
@@ -176,7 +167,7 @@ def gold_regions(
     regions = as_gold(read if isinstance(gold, str) else regions_in, gold, kind, places.in_gold)
     if not regions or len(regions) > MAX_REGIONS:
         raise Unscorable(f"gold {gold!r:.80} holds {len(regions)} objects, need 1 to {MAX_REGIONS}")
-    if kind == "box" and not all(region.box for region in regions):
+    if kind == "box" and not all(region.is_box for region in regions):
         raise Unscorable(f"gold {gold!r:.80} holds a point, not a box")
     return regions, frame
 
@@ -189,8 +180,8 @@ def _check_gold(region: Region) -> None:
     """
     if region.reordered:
         raise Unscorable("gold box with its corners out of order: x, y, width, height? then gold_order=xywh")
-    if region.box is not None and area(region.box) <= 0:
-        raise Unscorable(f"gold box {list(region.box)} has no area")
+    if region.is_box and area(region.place) <= 0:
+        raise Unscorable(f"gold box {list(region.place)} has no area")
 
 
 def _check_inside(region: Region, frame: Frame, columns: Columns, image: int) -> None:
@@ -203,7 +194,7 @@ def _check_inside(region: Region, frame: Frame, columns: Columns, image: int) ->
         size = extent(frame, columns, image)
     except Unscorable:
         return
-    numbers = (*(region.box or ()), *(region.point or ()))
+    numbers = region.place
     unit = float(size[0] > 1)  # annotators count pixels from 0 or from 1
     for axis, number in enumerate(numbers):
         slack = OUTSIDE * size[axis % 2] + unit

@@ -63,14 +63,14 @@ class Action:
         """The direction of a swipe that is given by its two ends, "" for any other action."""
         if self.target is None or self.end is None or self.text:
             return ""
-        (x1, y1), (x2, y2) = pointed_at(self.target), pointed_at(self.end)
+        (x1, y1), (x2, y2) = pointed_at(self.target.place), pointed_at(self.end.place)
         right, down = x2 - x1, y2 - y1
         if abs(right) > abs(down):
             return "right" if right > 0 else "left"
         return "down" if down > 0 else "up" if down < 0 else ""
 
     def __str__(self) -> str:
-        places = [str(pointed_at(place)) for place in (self.target, self.end) if place]
+        places = [str(pointed_at(one.place)) for one in (self.target, self.end) if one]
         return " ".join(filter(None, (self.kind, *places, self.text)))
 
 

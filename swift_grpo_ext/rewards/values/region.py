@@ -8,6 +8,7 @@ from swift_grpo_ext.rewards.contract import Unread
 
 Box: TypeAlias = tuple[float, float, float, float]
 Point: TypeAlias = tuple[float, float]
+Place: TypeAlias = tuple[float, ...]  # a box or a point
 Order: TypeAlias = Literal["xyxy", "xywh", "yxyx"]  # of four numbers; under yxyx, points are y, x
 OrderOf: TypeAlias = Callable[[str], Order]  # of numbers without names, under a key
 
@@ -23,20 +24,20 @@ def as_corners(key: str) -> Order:
 class Region:
     """One object of an answer or a gold."""
 
-    box: Box | None = None
-    point: Point | None = None
+    place: Place
     label: str = ""
     reordered: bool = field(default=False, compare=False)  # the corners stood in another order
     image: int | None = field(default=None, compare=False)  # number of the image that it says it is in
 
+    @property
+    def is_box(self) -> bool:
+        """It is a box, not a point."""
+        return len(self.place) == 4
 
-def pointed_at(region: Region) -> Point:
-    """The point of a region: its own, or the middle of its box."""
-    if region.point is not None:
-        return region.point
-    assert region.box is not None
-    left, top, right, bottom = region.box
-    return (left + right) / 2, (top + bottom) / 2
+
+def pointed_at(place: Place) -> Point:
+    """The point of a place: itself, or the middle of a box."""
+    return (place[0] + place[-2]) / 2, (place[1] + place[-1]) / 2
 
 
 def region_of_numbers(numbers: Sequence[float], label: str = "", order: Order = "xyxy") -> Region:
@@ -47,14 +48,13 @@ def region_of_numbers(numbers: Sequence[float], label: str = "", order: Order = 
     """
     if not all(-MAX_COORDINATE <= number <= MAX_COORDINATE for number in numbers):
         raise Unread(f"a coordinate that is no finite number below {MAX_COORDINATE:g}")
-    numbers = [float(number) for number in numbers]
+    left, top, right, bottom = map(float, (*numbers[:2], *numbers[-2:]))
     if order == "yxyx":
-        numbers = [numbers[axis ^ 1] for axis in range(len(numbers))]
+        left, top, right, bottom = top, left, bottom, right
     if len(numbers) == 2:
-        return Region(point=(numbers[0], numbers[1]), label=label)
-    left, top, right, bottom = numbers
+        return Region((left, top), label)
     if order == "xywh":
         right += left
         bottom += top
     box = (min(left, right), min(top, bottom), max(left, right), max(top, bottom))
-    return Region(box=box, label=label, reordered=box != (left, top, right, bottom))
+    return Region(box, label, reordered=box != (left, top, right, bottom))

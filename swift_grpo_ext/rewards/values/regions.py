@@ -1,13 +1,13 @@
 """Boxes and points: JSON with the keys of `KEYS`, numbers in brackets, or a family's own marks.
 
->>> [region.box for region in read('[{"bbox_2d": [1, 2, 3, 4], "label": "cat"}]', "box")]
+>>> [region.place for region in read('[{"bbox_2d": [1, 2, 3, 4], "label": "cat"}]', "box")]
 [(1.0, 2.0, 3.0, 4.0)]
->>> [read(text, "box")[0].box for text in (
+>>> [read(text, "box")[0].place for text in (
 ...     "[1, 2, 3, 4]", "(1,2),(3,4)", "<box>[[1, 2, 3, 4]]</box>", "<|box_start|>(1,2),(3,4)<|box_end|>",
 ...     '{"top_left": [1, 2], "bottom_right": [3, 4]}', "<loc0002><loc0001><loc0004><loc0003>",
 ... )] == [(1, 2, 3, 4)] * 6
 True
->>> [read(text, "both")[0].point for text in (
+>>> [read(text, "both")[0].place for text in (
 ...     "[5, 6]", "(5, 6)", "x=5, y=6", "click(5, 6)", '{"point_2d": [5, 6]}', '<point x="5" y="6">',
 ... )] == [(5, 6)] * 6
 True
@@ -24,7 +24,7 @@ from typing import Any, Literal, TypeAlias
 
 from swift_grpo_ext.rewards.contract import Unread
 from swift_grpo_ext.rewards.json_text import Json, decoded, first_value, literal, strict
-from swift_grpo_ext.rewards.values.region import OrderOf, Region, as_corners, region_of_numbers
+from swift_grpo_ext.rewards.values.region import Order, OrderOf, Region, as_corners, pointed_at, region_of_numbers
 
 # Numbers without a key: with ``box`` four, or two pairs, are a box; with ``both`` four are, and each pair is
 # a point; with ``any`` four or two pairs are a box, and one pair is a point.
@@ -49,7 +49,7 @@ KEYS = {
     "h": "h height",
 }
 _ROLES = {word.replace("_", ""): role for role, words in KEYS.items() for word in words.split()}
-_PLACES = ("place", "items")
+_CORNERS: dict[str, Order] = {"x y w h": "xywh", "x y x2 y2": "xyxy", "x y": "xyxy"}
 _MAX_DEPTH = 6
 
 _N = r"-?\d{1,7}(?:\.\d{0,15})?"
@@ -150,7 +150,7 @@ def _of_tokens(found: re.Match[str], order_of: OrderOf) -> list[Region]:
 def _of_tag(found: re.Match[str], order_of: OrderOf) -> list[Region]:
     label = _ALT.search(found[1])
     points = [(float(x), float(y)) for _, x, y in _XY.findall(found[1])]
-    return [Region(point=point, label=label[1] if label else "") for point in points]
+    return [Region(point, label[1] if label else "") for point in points]
 
 
 def _walk(value: Json, kind: Kind, order_of: OrderOf, key: str = "", depth: int = 0) -> Iterator[Region]:
@@ -198,10 +198,9 @@ def _described(value: Mapping[str, Any], kind: Kind, order_of: OrderOf, depth: i
     if not regions:
         inside = [inner for key, inner in value.items() if not (roles[key] or isinstance(inner, str))]
         regions = [region for inner in inside for region in _walk(inner, kind, order_of, "", depth + 1)]
-    boxes = [region for region in regions if region.box]
-    points = [region for region in regions if not region.box]
-    if len(boxes) == len(points):  # a box and a point of the same object
-        regions = [replace(box, point=point.point) for box, point in zip(boxes, points, strict=True)]
+    boxes = [region for region in regions if region.is_box]
+    if 2 * len(boxes) == len(regions):  # a box and a point of the same object
+        regions = [region for region in regions if region.is_box is (kind != "both")]
     names, place = given.get("label"), given.get("place")
     if isinstance(names, int) and isinstance(place, list) and not _numbers(place, "any"):
         names = None  # no list of names beside a list of boxes
@@ -212,17 +211,17 @@ def _named_by(regions: list[Region], names: Json, images: Json) -> list[Region]:
     """The objects with their names and images: one for all, or one for each in the same order."""
     listed = list(names) if isinstance(names, (list, tuple)) else [names]
     listed = listed * len(regions) if len(listed) == 1 else listed
-    if len(listed) == len(regions):
-        named = zip(regions, listed, strict=True)
-        regions = [replace(region, label=region.label or _name(name)) for region, name in named]
-    if images is not None:
-        numbers = [*images] if isinstance(images, (list, tuple)) else [images] * len(regions)
-        numbers += [0] * len(regions)  # as ms-swift fills it
-        regions = [
-            replace(region, image=image if isinstance(image, int) else None)
-            for region, image in zip(regions, numbers, strict=False)
-        ]
-    return regions
+    labels = listed if len(listed) == len(regions) else [""] * len(regions)
+    numbers = [*images] if isinstance(images, (list, tuple)) else [images] * len(regions)
+    numbers += [0] * len(regions)  # as ms-swift fills it
+    return [
+        replace(
+            region,
+            label=region.label or _name(name),
+            image=image if isinstance(image, int) else region.image,
+        )
+        for region, name, image in zip(regions, labels, numbers, strict=False)
+    ]
 
 
 def _name(name: Json) -> str:
@@ -233,14 +232,10 @@ def _named(given: Mapping[str, Json], depth: int) -> list[Region]:
     """The box or the point that keys such as ``x1``, ``width`` and ``top_left`` name; empty if none is."""
     named = [given.get(role) for role in ("first", "last")]
     ends = [end for each in named for end in _walk(each, "both", as_corners, depth=depth + 1)]
-    corners = [number for end in ends for number in end.point or ()]
-    if len(corners) == 4:
-        return [region_of_numbers(corners)]
-    numbers = {role: number for role in given if (number := _number(given[role])) is not None}
-    if not {"x", "y"} <= numbers.keys():
-        return []
-    corner = [numbers["x"], numbers["y"]]
-    if {"w", "h"} <= numbers.keys():
-        return [region_of_numbers([*corner, corner[0] + numbers["w"], corner[1] + numbers["h"]])]
-    far = [numbers[role] for role in ("x2", "y2") if role in numbers]
-    return [region_of_numbers(corner + far if len(far) == 2 else corner)]
+    if len(ends) == 2:
+        return [region_of_numbers([number for end in ends for number in pointed_at(end.place)])]
+    for roles, order in _CORNERS.items():
+        numbers = [number for role in roles.split() if (number := _number(given.get(role))) is not None]
+        if len(numbers) == len(roles.split()):
+            return [region_of_numbers(numbers, order=order)]
+    return []
