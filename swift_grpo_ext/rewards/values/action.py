@@ -64,10 +64,9 @@ class Action:
         if self.target is None or self.end is None or self.text:
             return ""
         (x1, y1), (x2, y2) = pointed_at(self.target.place), pointed_at(self.end.place)
-        right, down = x2 - x1, y2 - y1
-        if abs(right) > abs(down):
-            return "right" if right > 0 else "left"
-        return "down" if down > 0 else "up" if down < 0 else ""
+        ways = {"up": y1 - y2, "down": y2 - y1, "left": x1 - x2, "right": x2 - x1}
+        longest = max(ways, key=lambda way: ways[way])
+        return longest if ways[longest] > 0 else ""
 
     def __str__(self) -> str:
         places = [str(pointed_at(one.place)) for one in (self.target, self.end) if one]
@@ -111,15 +110,13 @@ def _values(text: str) -> list[Mapping[str, Json]]:
 def _positional(call: Call) -> dict[str, Json]:
     """Arguments without names: places, numbers as x and y of one or two places, texts."""
     numbers = [value for value in call.bare if isinstance(value, (int, float))]
-    places: list[Json] = [value for value in call.bare if isinstance(value, list)]
-    if len(numbers) == 4 and KINDS.get(word_of(call.name)) in ("drag", "swipe"):
-        places = [numbers[:2], numbers[2:]]
-    elif len(numbers) > 1:
-        places = [numbers]
-    given = dict(zip(("coordinate", "coordinate2"), places, strict=False))
+    given: dict[str, Json] = {"coordinate": numbers}
     if len(numbers) == 1:
-        given["pixels"] = numbers[0]
-    return given | {"text": " ".join(value for value in call.bare if isinstance(value, str))}
+        given = {"pixels": numbers[0]}
+    elif KINDS.get(word_of(call.name)) in ("drag", "swipe"):
+        given = dict(zip(("x", "y", "x2", "y2"), numbers, strict=False))
+    places = [value for value in call.bare if isinstance(value, list)]
+    return given | {"path": places, "text": " ".join(value for value in call.bare if isinstance(value, str))}
 
 
 def word_of(name: str) -> str:
@@ -169,20 +166,17 @@ def _by_role(value: Mapping[str, Any], depth: int = 0) -> dict[str, Any]:
     """The values that a mapping gives, those of its arguments too, by what they hold; the first of each."""
     given: dict[str, Any] = {}
     for key, inner in value.items():
-        role = _ARGUMENTS.get("".join(filter(str.isalnum, str(key)[:64].casefold())), "")
-        if (
-            inner in (None, "", [], (), {})
-            or not role
-            or (role == "action" and isinstance(inner, (int, float)))
-        ):
-            continue  # AITW's codes of actions are none
+        role = _ARGUMENTS.get(regions.plain_key(str(key)), "")
+        is_code = role == "action" and isinstance(inner, (int, float))  # AITW's codes of actions are none
+        if inner in (None, "", [], (), {}) or not role or is_code:
+            continue
         if role == "arguments":
-            given.setdefault(role, True)
+            given[role] = True
             inner = decoded(inner, strict)
             inner = inner[0] if isinstance(inner, list) and len(inner) == 1 else inner
         found = {role: inner}
-        if role in ("action", "arguments"):
-            found = _by_role(inner, depth + 1) if isinstance(inner, Mapping) and depth < _MAX_DEPTH else found
+        if role in ("action", "arguments") and isinstance(inner, Mapping) and depth < _MAX_DEPTH:
+            found = _by_role(inner, depth + 1)
         for name, each in found.items():
             # {"type": "function", "name": "click"}: the one that is an action
             if name not in given or (name == "action" and word_of(str(given[name])) not in KINDS):

@@ -102,7 +102,12 @@ def says_nothing(value: Json) -> bool:
 
 def role_of(key: str) -> str:
     """What a key stands for, whatever its case and punctuation; "" for one that is not known."""
-    return _ROLES.get("".join(filter(str.isalnum, key[:64].casefold())), "")
+    return _ROLES.get(plain_key(key), "")
+
+
+def plain_key(key: str) -> str:
+    """A key without case and punctuation."""
+    return "".join(filter(str.isalnum, key[:64].casefold()))
 
 
 def regions_in(value: Json, kind: Kind, order_of: OrderOf = as_corners) -> list[Region]:
