@@ -7,10 +7,10 @@ import io
 import json
 import os
 import secrets
-import weakref
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from swift_grpo_ext.errors import RewardError
@@ -23,6 +23,8 @@ NAME = "ext_judge"
 MAX_KEPT = 20_000
 MAX_REPLIES = 4  # without a score; failed requests are repeated until the limit
 FIRST_PAUSE = 0.25
+# What a reply raises that is no chat completion.
+NO_COMPLETION = (LookupError, TypeError, ValueError, AttributeError, RecursionError)
 REPEATABLE = (408, 409, 425, 429)  # and those of 500 and above
 
 Request: TypeAlias = dict[str, Any]  # as JSON
@@ -98,30 +100,32 @@ class Endpoint:
     concurrency: int
 
 
-class _Desk:
-    """The client of an endpoint in one event loop, and how many requests it has at a time."""
+@lru_cache(maxsize=4)
+def _desk(
+    endpoint: Endpoint, loop: asyncio.AbstractEventLoop
+) -> tuple[Callable[..., Any], asyncio.Semaphore]:
+    """What asks an endpoint in one event loop, and how many requests it has at a time.
 
-    def __init__(self, endpoint: Endpoint) -> None:
-        try:
-            from openai import AsyncOpenAI, DefaultAsyncHttpxClient, omit
-        except ImportError:
-            raise RewardError(
-                "ext_judge needs the openai client", fix="pip install 'swift-grpo-ext[judge]'"
-            ) from None
-        key = os.environ.get(endpoint.api_key_variable)
-        self.gate = asyncio.Semaphore(endpoint.concurrency)
-        self.headers: dict[str, Any] = {} if key else {"Authorization": omit}
-        self.client = AsyncOpenAI(
-            base_url=endpoint.url,
-            api_key=key or "none",
-            max_retries=0,  # an error is repeated with another number, below
-            timeout=endpoint.seconds,
-            http_client=DefaultAsyncHttpxClient(follow_redirects=False),
-        )
-
-
-_desks: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, dict[Endpoint, _Desk]]
-_desks = weakref.WeakKeyDictionary()
+    Raises:
+        RewardError: The openai client is missing.
+    """
+    try:
+        from openai import AsyncOpenAI, DefaultAsyncHttpxClient, omit
+    except ImportError:
+        raise RewardError(
+            "ext_judge needs the openai client", fix="pip install 'swift-grpo-ext[judge]'"
+        ) from None
+    key = os.environ.get(endpoint.api_key_variable)
+    no_key: Any = {} if key else {"Authorization": omit}
+    client = AsyncOpenAI(
+        base_url=endpoint.url,
+        api_key=key or "none",
+        max_retries=0,  # an error is repeated with another number, below
+        timeout=endpoint.seconds,
+        http_client=DefaultAsyncHttpxClient(follow_redirects=False),
+    )
+    create = partial(client.chat.completions.create, extra_headers=no_key)
+    return create, asyncio.Semaphore(endpoint.concurrency)
 
 
 async def ask(endpoint: Endpoint, request: Callable[[str], Request]) -> int:
@@ -135,7 +139,7 @@ async def ask(endpoint: Endpoint, request: Callable[[str], Request]) -> int:
     if task and (task.done() or task.get_loop() is asyncio.get_running_loop()):
         _count("kept")
     else:
-        task = _kept[key] = asyncio.ensure_future(_limited(endpoint, request))
+        task = _kept[key] = asyncio.ensure_future(_score(endpoint, request))
     if len(_kept) > MAX_KEPT:
         _kept.pop(next(iter(_kept)))
     try:
@@ -145,60 +149,59 @@ async def ask(endpoint: Endpoint, request: Callable[[str], Request]) -> int:
         raise
 
 
-async def _limited(endpoint: Endpoint, request: Callable[[str], Request]) -> int:
-    """The judge's score. The limit starts when it is this case's turn: a long queue is not the judge's fault.
+async def _score(endpoint: Endpoint, request: Callable[[str], Request]) -> int:
+    """The judge's score, asked for until there is one. Counts what it cost.
+
+    The limit starts when it is this case's turn: a long queue is not the judge's fault.
 
     Raises:
-        RewardError: The judge gave no score within the limit.
+        RewardError: The judge refuses the request, or gives no score within the limit or in `MAX_REPLIES`.
     """
-    said = ["no reply"]
-    desks = _desks.setdefault(asyncio.get_running_loop(), {})
-    desk = desks[endpoint] = desks.get(endpoint) or _Desk(endpoint)
-    async with desk.gate:
-        try:
-            return await asyncio.wait_for(_until_scored(desk, request, said), endpoint.seconds)
-        except asyncio.TimeoutError:
-            report_of(NAME).timeouts += 1
-            problem = f"the judge gave no score within {endpoint.seconds:g} s: {said[0]}"
-            raise RewardError(problem, where=endpoint.url) from None
-
-
-async def _until_scored(desk: _Desk, request: Callable[[str], Request], said: list[str]) -> int:
-    """Ask until there is a score; `said` holds what came last and was none. Counts what it cost.
-
-    Raises:
-        RewardError: The judge refuses the request, or gives no score in `MAX_REPLIES`.
-    """
+    create, gate = _desk(endpoint, asyncio.get_running_loop())
     from openai import APIConnectionError, APIStatusError, OpenAIError
 
-    where = str(desk.client.base_url)
+    said = "no reply"
     pause = FIRST_PAUSE
     replies = 0
-    while replies < MAX_REPLIES:
-        number = secrets.token_hex(8)
-        _count("requests")
+    async with gate:
         try:
-            reply = await desk.client.chat.completions.create(**request(number), extra_headers=desk.headers)
-            for kind in ("prompt_tokens", "completion_tokens"):
-                tokens = getattr(reply.usage, kind, None)
-                _count(kind, tokens if isinstance(tokens, int) else 0)
-            text: Any = reply.choices[0].message.content
-            if (score := parse_reply(text, number)) is not None:
-                return score
-            said[0] = f"status 200, {text[:200]!r}"
-            replies += 1
-        except APIStatusError as error:
-            said[0] = f"status {error.status_code}, {error.response.text[:200]!r}"
-            if error.status_code < 500 and error.status_code not in REPEATABLE:
-                raise RewardError(f"the judge refuses the request: {said[0]}", where=where) from None
-        except APIConnectionError as error:
-            said[0] = repr(error.__cause__ or error)
-        except (OpenAIError, LookupError, TypeError, ValueError, AttributeError, RecursionError) as error:
-            said[0] = f"status 200, and no chat completion: {error!r:.200}"
-            replies += 1
-        await asyncio.sleep(pause)
-        pause = min(8.0, 2 * pause)
-    raise RewardError(f"the judge gave no score in {replies} replies: {said[0]}", where=where)
+            async with asyncio.timeout(endpoint.seconds):
+                while replies < MAX_REPLIES:
+                    number = secrets.token_hex(8)
+                    try:
+                        text = await _reply(create, request(number))
+                        if (score := parse_reply(text, number)) is not None:
+                            return score
+                        said = f"status 200, {text[:200]!r}"
+                        replies += 1
+                    except APIStatusError as error:
+                        said = f"status {error.status_code}, {error.response.text[:200]!r}"
+                        if error.status_code < 500 and error.status_code not in REPEATABLE:
+                            raise RewardError(
+                                f"the judge refuses the request: {said}", where=endpoint.url
+                            ) from None
+                    except APIConnectionError as error:
+                        said = repr(error.__cause__ or error)
+                    except (OpenAIError, *NO_COMPLETION) as error:
+                        said = f"status 200, and no chat completion: {error!r:.200}"
+                        replies += 1
+                    await asyncio.sleep(pause)
+                    pause = min(8.0, 2 * pause)
+            problem = f"in {replies} replies"
+        except TimeoutError:
+            report_of(NAME).timeouts += 1
+            problem = f"within {endpoint.seconds:g} s"
+    raise RewardError(f"the judge gave no score {problem}: {said}", where=endpoint.url)
+
+
+async def _reply(create: Callable[..., Any], request: Request) -> Any:
+    """What the judge writes; its tokens are counted."""
+    _count("requests")
+    reply = await create(**request)
+    for kind in ("prompt_tokens", "completion_tokens"):
+        tokens = getattr(reply.usage, kind, None)
+        _count(kind, tokens if isinstance(tokens, int) else 0)
+    return reply.choices[0].message.content
 
 
 def _count(kind: str, amount: int = 1) -> None:

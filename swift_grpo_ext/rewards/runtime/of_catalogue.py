@@ -81,7 +81,7 @@ class OfCatalogue(Scored):
         self.reads = reward.columns
         self.gold = reward.gold
         self.on_timeout = reward.low  # what cannot be checked is not right
-        self.first = (["<answer>0</answer>"], dict.fromkeys(reward.reads + reward.gold, ["0"]))
+        self.first = (["<answer>0</answer>"], {key: ["0"] for key in reward.reads + reward.gold})
         super().__init__(
             OverRows(reward, self.parameters),
             name or reward.name,

@@ -24,7 +24,14 @@ from typing import Any, Literal, TypeAlias
 
 from swift_grpo_ext.rewards.contract import Unread
 from swift_grpo_ext.rewards.json_text import Json, decoded, first_value, literal, strict
-from swift_grpo_ext.rewards.values.region import Order, OrderOf, Region, as_corners, pointed_at, region_of_numbers
+from swift_grpo_ext.rewards.values.region import (
+    Order,
+    OrderOf,
+    Region,
+    as_corners,
+    pointed_at,
+    region_of_numbers,
+)
 
 # Numbers without a key: with ``box`` four, or two pairs, are a box; with ``both`` four are, and each pair is
 # a point; with ``any`` four or two pairs are a box, and one pair is a point.
