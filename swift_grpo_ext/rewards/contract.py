@@ -13,7 +13,7 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias, TypeVar, get_type_hints
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ConfigDict, ValidationError, create_model
 
 from swift_grpo_ext.errors import RewardError, SettingsError, nearest
 from swift_grpo_ext.rewards.json_text import Json, decoded, strict
@@ -185,7 +185,8 @@ class Parameters:
             elif p.kind is p.KEYWORD_ONLY:
                 self.defaults[p.name] = p.default
                 self.hints[p.name] = hints[p.name]
-        self._adapters = {name: TypeAdapter(hint) for name, hint in self.hints.items()}
+        fields: dict[str, Any] = {key: (self.hints[key], default) for key, default in self.defaults.items()}
+        self._model = create_model(name, __config__=ConfigDict(extra="forbid"), **fields)
 
     def packed(self, values: Mapping[str, object]) -> dict[str, Any]:
         """Parameters as the function takes them: those of a group in its dataclass."""
@@ -195,39 +196,26 @@ class Parameters:
             left[name] = group(**own)
         return left
 
-    def checked_one(self, name: str, value: object) -> object:
-        """A parameter's value in its declared type and range, else a ValueError that says what would fit.
-
-        Raises:
-            ValueError: The value has another type, or lies outside the declared range.
-        """
-        try:
-            return self._adapters[name].validate_python(value)
-        except ValidationError as error:
-            what = error.errors()[0]["msg"]
-            near = nearest(str(value)[:80], re.findall(r"'(\w+)'", what), cutoff=0.3)
-            meant = f", did you mean {near!r}?" if near else ""
-            raise ValueError(f"{what} (got {value!r:.80}){meant}") from None
-
     def checked(self, values: Mapping[str, object]) -> dict[str, object]:
-        """Parameters from the settings, checked.
+        """Parameters in their declared types and ranges.
 
         Raises:
             SettingsError: The reward has no such parameter, or the value does not fit it.
         """
-        checked = {}
-        for name, value in values.items():
-            where = f"parameter {name!r} of {self.name}"
-            if name not in self.defaults:
-                near = nearest(name, self.defaults, cutoff=0.6)
-                fix = f"did you mean {near!r}? " * bool(near)
-                fix += f"parameters: {', '.join(self.defaults) or 'it has none'}"
-                raise SettingsError("unknown parameter", where=where, fix=fix)
-            try:
-                checked[name] = self.checked_one(name, value)
-            except ValueError as error:
-                raise SettingsError(str(error), where=where, fix="see the reward's page in docs/") from None
-        return checked
+        try:
+            made = self._model.model_validate(values)
+            return {name: getattr(made, name) for name in values}
+        except ValidationError as error:
+            fault = error.errors()[0]
+        name = str(fault["loc"][0])
+        what, given, known = "unknown parameter", name, list(self.defaults)
+        fix = f"parameters: {', '.join(known) or 'it has none'}"
+        if name in self.defaults:
+            what, given = f"{fault['msg']} (got {values[name]!r:.80})", str(values[name])[:80]
+            known = re.findall(r"'(\w+)'", fault["msg"])
+        if near := nearest(given, known, cutoff=0.5):
+            fix = f"did you mean {near!r}? {fix}"
+        raise SettingsError(what, where=f"parameter {name!r} of {self.name}", fix=fix)
 
 
 @dataclass(frozen=True)
@@ -329,14 +317,11 @@ class Reward:
         Raises:
             Unscorable: A column of a parameter's name holds a value that does not fit it.
         """
-        own = {}
-        for name in self.row_settable:
-            if (value := columns.get(name)) is not None:
-                try:
-                    own[name] = self.declared.checked_one(name, value)
-                except ValueError as error:
-                    raise Unscorable(f"column {name}: {error}") from None
-        return own
+        own = {name: columns[name] for name in self.row_settable if columns.get(name) is not None}
+        try:
+            return self.declared.checked(own) if own else own
+        except SettingsError as error:
+            raise Unscorable(f"{error.where}, which the row gives: {error.what}") from None
 
     def __reduce__(self) -> str:
         """Pickled by its place, as functions are: a child process loads only the reward's own module."""
