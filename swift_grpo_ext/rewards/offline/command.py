@@ -1,5 +1,6 @@
 """The command ``swift-grpo-ext score``."""
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -42,12 +43,13 @@ def run(
     file = _write(results, output or Path())
     printed.print_all(results)
     print(file)
-    has_failed = any(scores.has_failed for scores in results)
-    if not gold and not has_failed and not any(scores.numbers for scores in results):
+    records = [record for scores in results for record in scores.records]
+    has_failed = any(record["failed"] for record in records)
+    if not gold and not has_failed and all(record["score"] is None for record in records):
         columns = ", ".join(dict.fromkeys(name for row in rows for name in row))
         fix = f"the rows have the columns {columns}; the reward table can name another gold"
         raise DatasetRowError(f"{', '.join(names)}: no row was scored", where=str(data), fix=fix)
-    is_best = all(scores.records and not scores.wanting for scores in results)
+    is_best = all(scores.records and not any(map(scores.wants, scores.records)) for scores in results)
     return not has_failed and (is_best or not gold)
 
 
@@ -64,11 +66,18 @@ def _named_reward(rows: Rows, data: Path) -> str:
 
 
 def _write(results: Sequence[Scores], folder: Path) -> Path:
-    file = folder / "scores.jsonl"
+    """Write one JSON line for each reward and row: the columns of the table, and the completion.
+
+    Raises:
+        SettingsError: The folder cannot be written.
+    """
+    path = folder / "scores.jsonl"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        printed.write_scores(results, file)
+        with path.open("w", encoding="utf-8", errors="backslashreplace") as file:
+            for record in (record for scores in results for record in scores.records):
+                file.write(json.dumps(record, ensure_ascii=False, default=str) + "\n")
     except OSError as error:
         where = f"--output {folder}"
         raise SettingsError(f"cannot write: {error.strerror}", where=where, fix="give a folder") from None
-    return file
+    return path

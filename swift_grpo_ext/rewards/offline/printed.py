@@ -1,10 +1,8 @@
-"""Scores as a table of rows, as figures, and as a file."""
+"""Scores as a table of rows, and as figures."""
 
-import json
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from statistics import fmean, pstdev
 from typing import Any
 
@@ -26,10 +24,8 @@ def print_all(results: Sequence[Scores]) -> None:
     console = Console() if sys.stdout.isatty() else Console(width=WIDTH)
     table = Table(*COLUMNS, box=SIMPLE_HEAD, header_style="bold", pad_edge=False)
     for scores in results:
-        wanting = scores.wanting
-        others = [record for record in scores.records if record not in wanting[:ROWS]][:ROWS]
-        for number, record in enumerate([*wanting, *others][:ROWS]):
-            style = "red" if number < len(wanting) else ""
+        for record in sorted(scores.records, key=scores.wants, reverse=True)[:ROWS]:
+            style = "red" if scores.wants(record) else ""
             table.add_row(*(_cell(record[name]) for name in COLUMNS), style=style)
     console.print(table)
     for line in (line for scores in results for line in _lines_of(scores)):
@@ -38,25 +34,18 @@ def print_all(results: Sequence[Scores]) -> None:
 
 def _lines_of(scores: Scores) -> Iterator[str]:
     """Figures, and the rows that want something by their reasons."""
-    name, total, wanting, numbers = scores.name, len(scores.records), scores.wanting, scores.numbers
+    name, total, best = scores.name, len(scores.records), f"the maximum of {scores.high:g}"
+    numbers = [record["score"] for record in scores.records if record["score"] is not None]
+    reasons = Counter(_short(record) for record in scores.records if scores.wants(record))
+    what, below = ("golds read", f"below {best}") if scores.of_golds else ("rows scored", "without a score")
     means = f", mean {fmean(numbers):.3g}, std {pstdev(numbers):.3g}" if numbers else ""
-    what = "golds read" if scores.of_golds else "rows scored"
     yield f"{name}: {len(numbers)} of {total} {what}{means}"
-    if wanting:
-        below = f"below the maximum of {scores.high:g}" if scores.of_golds else "without a score"
-        yield f"{name}: {len(wanting)} of {total} rows {below}"
-        reasons = Counter(_short(record) for record in wanting)
+    if reasons:
+        yield f"{name}: {reasons.total()} of {total} rows {below}"
         yield from (f"  {count} x {reason}" for reason, count in reasons.most_common(5))
     elif scores.of_golds:
-        all_best = f"all {total} gold answers get the maximum of {scores.high:g}"
+        all_best = f"all {total} gold answers get {best}"
         yield f"{name}: {all_best if total else 'the reward table gives it none of the rows'}"
-
-
-def write_scores(results: Sequence[Scores], path: Path) -> None:
-    """Write one JSON line for each reward and row: the columns of the table, and the completion."""
-    with path.open("w", encoding="utf-8", errors="backslashreplace") as file:
-        for record in (record for scores in results for record in scores.records):
-            file.write(json.dumps(record, ensure_ascii=False, default=str) + "\n")
 
 
 def _cell(value: Any) -> str:

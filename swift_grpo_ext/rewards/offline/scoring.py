@@ -2,7 +2,7 @@
 
 import asyncio
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,21 +29,10 @@ class Scores:
     records: list[dict[str, Any]]  # of each row: gold, place, read, score, reason, failed, completion
     of_golds: bool  # the completions are gold answers
 
-    @property
-    def numbers(self) -> list[float]:
-        """The scores there are."""
-        return [record["score"] for record in self.records if record["score"] is not None]
-
-    @property
-    def wanting(self) -> list[dict[str, Any]]:
-        """Rows without a score; of gold answers also those below the maximum."""
+    def wants(self, record: Mapping[str, Any]) -> bool:
+        """Whether a row has no score, or as a gold answer one below the maximum."""
         least = self.high - TOLERANCE if self.of_golds else float("-inf")
-        return [record for record in self.records if record["score"] is None or record["score"] < least]
-
-    @property
-    def has_failed(self) -> bool:
-        """The reward failed on a row."""
-        return any(record["failed"] for record in self.records)
+        return record["score"] is None or record["score"] < least
 
 
 def score(
@@ -104,13 +93,13 @@ def _run(scored: Scored, batch: Batch) -> None:
         RewardError: It raised.
     """
     asyncio.run(scored.scored(batch))
-    if not isinstance(scored, OfCatalogue) and any(outcome.failed for outcome in scored.outcomes):
-        scored.one_by_one = True
-        asyncio.run(scored.scored(batch))
-        failed = [row for row, outcome in enumerate(scored.outcomes) if outcome.failed]
-        row = failed[0] if failed else 0
-        what = f"reward {scored.name!r} raised {scored.outcomes[row].reason}"
-        raise RewardError(what, where=f"row {row + 1}", fix="call it on this row to see more")
+    if isinstance(scored, OfCatalogue) or not any(outcome.failed for outcome in scored.outcomes):
+        return
+    scored.one_by_one = True
+    asyncio.run(scored.scored(batch))
+    row = next((row for row, outcome in enumerate(scored.outcomes) if outcome.failed), 0)
+    what = f"reward {scored.name!r} raised {scored.outcomes[row].reason}"
+    raise RewardError(what, where=f"row {row + 1}", fix="call it on this row to see more")
 
 
 def _gold_answers(scored: Scored, rows: Rows) -> list[str]:

@@ -158,6 +158,7 @@ async def _score(endpoint: Endpoint, request: Callable[[str], Request]) -> int:
         RewardError: The judge refuses the request, or gives no score within the limit or in `MAX_REPLIES`.
     """
     create, gate = _desk(endpoint, asyncio.get_running_loop())
+    from anyio import fail_after  # openai brings it; asyncio.timeout came with Python 3.11
     from openai import APIConnectionError, APIStatusError, OpenAIError
 
     said = "no reply"
@@ -165,7 +166,7 @@ async def _score(endpoint: Endpoint, request: Callable[[str], Request]) -> int:
     replies = 0
     async with gate:
         try:
-            async with asyncio.timeout(endpoint.seconds):
+            with fail_after(endpoint.seconds):
                 while replies < MAX_REPLIES:
                     number = secrets.token_hex(8)
                     try:
