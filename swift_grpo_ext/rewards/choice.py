@@ -35,11 +35,13 @@ def options_of(columns: Columns) -> dict[str, str]:
     if not isinstance(options, Mapping):
         raise Unscorable(f"options {options!r:.80} are neither a list nor a mapping, nor JSON of one")
     listed = {str(letter).strip().upper(): str(text) for letter, text in options.items() if text is not None}
-    marks = {letter: _MARKED.match(text) for letter, text in listed.items()}
-    return {
-        letter: text[mark.end() :] if (mark := marks[letter]) and mark[1] == letter else text
-        for letter, text in listed.items()
-    }
+    return {letter: _without_mark(text, letter) for letter, text in listed.items()}
+
+
+def _without_mark(text: str, letter: str) -> str:
+    """An option's text without its own letter before it: "(B) a dog"."""
+    mark = _MARKED.match(text)
+    return text[mark.end() :] if mark and mark[1] == letter else text
 
 
 def _gold_letters(columns: Columns, options: dict[str, str]) -> frozenset[str]:

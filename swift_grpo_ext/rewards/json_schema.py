@@ -48,7 +48,7 @@ def tree_of(value: Json, typed: bool = True, depth: int = 0) -> Tree:
     if not isinstance(value, (Mapping, list, tuple)):
         return repr(restored(value))
     if not value or depth == MAX_DEPTH:
-        return f"{'a mapping' if isinstance(value, Mapping) else 'a list'}, {'filled' if value else 'empty'}"
+        return f"{type(value).__name__}, {'filled' if value else 'empty'}"
     if isinstance(value, Mapping):
         return {str(key): tree_of(inner, typed, depth + 1) for key, inner in value.items()}
     return [tree_of(inner, typed, depth + 1) for inner in value]

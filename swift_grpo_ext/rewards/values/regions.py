@@ -88,7 +88,9 @@ def read(text: str, kind: Kind, order_of: OrderOf = as_corners) -> list[Region]:
     Raises:
         Unread: It holds none, more than `MAX_REGIONS`, or anything else beside them.
     """
-    regions = _plain(text, kind, order_of) or _with_marks(text, order_of)
+    value = decoded(text, first_value, literal) if text[:1] in ("[", "{") else None
+    regions = regions_in(value if isinstance(value, (list, Mapping)) else text, kind, order_of)
+    regions = regions or regions_in(_marked(text), kind, order_of)
     if len(regions) > MAX_REGIONS:
         raise Unread(f"{len(regions)} objects, at most {MAX_REGIONS} are read")
     if not regions:
@@ -122,12 +124,6 @@ def regions_in(value: Json, kind: Kind, order_of: OrderOf = as_corners) -> list[
     return list(_walk(value, kind, order_of))
 
 
-def _plain(text: str, kind: Kind, order_of: OrderOf) -> list[Region]:
-    """The objects of JSON, or of bare numbers."""
-    value = decoded(text, first_value, literal) if text[:1] in ("[", "{") else None
-    return regions_in(value if isinstance(value, (list, Mapping)) else text, kind, order_of)
-
-
 def _numbers_of(text: str) -> list[list[float]]:
     """The groups of two to four numbers that a text is, between brackets; empty if it is anything else."""
     groups = []
@@ -139,30 +135,29 @@ def _numbers_of(text: str) -> list[list[float]]:
     return groups
 
 
-def _with_marks(text: str, order_of: OrderOf) -> list[Region]:
-    """Objects in marks of their own, where these are all there is."""
-    for pattern, made in ((_MARKED, _in_marks), (_TOKENS, _of_tokens), (_TAG, _of_tag)):
+def _marked(text: str) -> list[dict[str, Json]]:
+    """Objects in a family's own marks, as JSON would have them, where these are all there is."""
+    for pattern, objects in ((_MARKED, _in_marks), (_TOKENS, _of_tokens), (_TAG, _of_tag)):
         if found := list(pattern.finditer(text)):
             whole = not pattern.sub("", text).strip(" ,;[]\r\n\t")
-            return [region for each in found for region in made(each, order_of)] if whole else []
+            return [one for each in found for one in objects(each)] if whole else []
     return []
 
 
-def _in_marks(found: re.Match[str], order_of: OrderOf) -> list[Region]:
-    regions = _plain(found[3].strip(), "both" if "point" in found[2] else "box", order_of)
-    return [replace(region, label=(found[1] or "").strip()) for region in regions]
+def _in_marks(found: re.Match[str]) -> list[dict[str, Json]]:
+    return [{"label": (found[1] or "").strip(), "points" if "point" in found[2] else "box": found[3]}]
 
 
-def _of_tokens(found: re.Match[str], order_of: OrderOf) -> list[Region]:
-    numbers = [float(number) for number in re.findall(r"\d+", found[1])]
-    order = "yxyx" if _PALIGEMMA.fullmatch(found[1]) else order_of("")  # <loc0123> tokens write y before x
-    return [region_of_numbers(numbers, found[2].strip(), order)]
+def _of_tokens(found: re.Match[str]) -> list[dict[str, Json]]:
+    numbers = re.findall(r"\d+", found[1])
+    if _PALIGEMMA.fullmatch(found[1]):  # <loc0123> tokens write y before x
+        return [{"label": found[2].strip(), **dict(zip(("y", "x", "y2", "x2"), numbers, strict=True))}]
+    return [{"label": found[2].strip(), "location": numbers}]
 
 
-def _of_tag(found: re.Match[str], order_of: OrderOf) -> list[Region]:
+def _of_tag(found: re.Match[str]) -> list[dict[str, Json]]:
     label = _ALT.search(found[1])
-    points = [(float(x), float(y)) for _, x, y in _XY.findall(found[1])]
-    return [Region(point, label[1] if label else "") for point in points]
+    return [{"x": x, "y": y, "label": label[1] if label else ""} for _, x, y in _XY.findall(found[1])]
 
 
 def _walk(value: Json, kind: Kind, order_of: OrderOf, key: str = "", depth: int = 0) -> Iterator[Region]:
