@@ -136,6 +136,8 @@ def converted(
 
 def moved(region: Region, source: Frame, target: Frame, columns: Columns, image: int) -> Region:
     """The region in another frame."""
+    if source == target:
+        return region
     return replace(region, place=convert(region.place, source, target, columns, image))
 
 
