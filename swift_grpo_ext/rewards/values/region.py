@@ -6,9 +6,8 @@ from typing import Literal, TypeAlias
 
 from swift_grpo_ext.rewards.contract import Unread
 
-Box: TypeAlias = tuple[float, float, float, float]
 Point: TypeAlias = tuple[float, float]
-Place: TypeAlias = tuple[float, ...]  # a box or a point
+Place: TypeAlias = tuple[float, ...]  # a box (left, top, right, bottom), or a point
 Order: TypeAlias = Literal["xyxy", "xywh", "yxyx"]  # of four numbers; under yxyx, points are y, x
 OrderOf: TypeAlias = Callable[[str], Order]  # of numbers without names, under a key
 
