@@ -9,7 +9,7 @@ from typing import Any
 from swift_grpo_ext.errors import RewardError
 from swift_grpo_ext.rewards.catalogue import PREFIX, get_reward, split_form
 from swift_grpo_ext.rewards.contract import Columns, RewardFunction, Unscorable
-from swift_grpo_ext.rewards.gold.columns import as_text, gold_completion
+from swift_grpo_ext.rewards.gold.columns import gold_completion
 from swift_grpo_ext.rewards.offline.files import Rows
 from swift_grpo_ext.rewards.place import last_block
 from swift_grpo_ext.rewards.runtime.batch import Batch
@@ -106,18 +106,11 @@ def _gold_answers(scored: Scored, rows: Rows) -> list[str]:
     """The rows' gold answers as completions, an empty one where there is none to use.
 
     Raises:
-        RewardError: The reward compares with no gold, or its gold is a column that the table does not name.
+        RewardError: The reward compares with no gold, or is the user's own.
     """
-    if isinstance(scored, OfCatalogue):
-        if not scored.gold:
-            raise RewardError(f"{scored.name} compares with no gold", fix="leave it out of --gold")
-        return [_gold_answer(scored, row) for row in rows]
-    column = scored.rule.gold or scored.gold[0]
-    golds = [row.get(column) for row in rows]
-    if not any(gold is not None for gold in golds):
-        fix = f'name it: --table \'{{"rewards": {{"{scored.name}": {{"gold": "COLUMN"}}}}}}\''
-        raise RewardError(f"no row has a gold of {scored.name!r} in column {column!r}", fix=fix)
-    return ["" if gold is None else as_text(gold) for gold in golds]
+    if not isinstance(scored, OfCatalogue) or not scored.gold:
+        raise RewardError(f"{scored.name} compares with no gold that is known", fix="leave it out of --gold")
+    return [_gold_answer(scored, row) for row in rows]
 
 
 def _gold_answer(scored: OfCatalogue, row: Columns) -> str:

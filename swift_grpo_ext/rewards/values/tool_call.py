@@ -39,7 +39,6 @@ _ARGUMENT = re.compile(
     r"(.*?)(?:</(?:param|arg)|<\|close\|>argument|</function|</invoke|</tool_call|\Z)",
     re.DOTALL,
 )
-_PLAIN_TAG = re.compile(rf"<{_NAME}>")  # an argument that is a tag of its own, as MiniMax M3 writes it
 # ReAct; Qwen's, DeepSeek's and Kimi's marks, Gemma's ``call:``
 _BEFORE_JSON = re.compile(
     r"(?:Action:|✿FUNCTION✿:|<｜tool▁call▁begin｜>(?:function<｜tool▁sep｜>)?|<\|tool_call_begin\|>|\bcall:|\A)\s{0,4}"
@@ -84,25 +83,12 @@ def _tagged(text: str) -> Iterator[ToolCall]:
     starts = list(_TAGGED.finditer(text))[:MAX_CALLS]
     for start, following in zip_longest(starts, starts[1:]):
         body = text[start.end() : following.start() if following else len(text)]
-        yield ToolCall(start[start.lastindex or 1], _arguments(body) or dict(_plain_tags(body)))
+        yield ToolCall(start[start.lastindex or 1], _arguments(body))
 
 
 def _arguments(body: str) -> dict[str, Json]:
     found = (argument.groups() for argument in _ARGUMENT.finditer(body))
     return {(first or second or third).strip(): _value(raw) for first, second, third, raw in found}
-
-
-def _plain_tags(body: str, depth: int = 0) -> Iterator[tuple[str, Json]]:
-    """``<x>1</x><path><item>1</item><item>2</item></path>``."""
-    start = _PLAIN_TAG.search(body)
-    for _ in range(MAX_CALLS):
-        stop = body.find(f"</{start[1]}>", start.end()) if start else -1
-        if start is None or stop < 0:
-            return
-        inner = body[start.end() : stop]
-        items = [value for name, value in _plain_tags(inner, 1) if name == "item"] if depth == 0 else []
-        yield start[1], items or _value(inner)
-        start = _PLAIN_TAG.search(body, stop)
 
 
 def _with_json(text: str) -> Iterator[ToolCall]:
