@@ -2,7 +2,7 @@
 
 import weakref
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass
@@ -62,7 +62,7 @@ class BatchRecords:
         finally:
             self._coming = None
 
-    def phase_of(self, grpo_batch: GRPOBatch, handled: Callable[[], bool]) -> str:
+    def phase_of(self, grpo_batch: GRPOBatch, handled: bool) -> str:
         """What a pass is for: the first over a micro-batch in the making is the old one; else ``handled``."""
         if self._coming is None:
             return "forward" if torch.is_grad_enabled() else "logps"
@@ -72,7 +72,7 @@ class BatchRecords:
                 sample.encoded = None  # it holds pixels
             self.of(grpo_batch).samples = tuple(chunk)
             return "old"
-        return "reference" if handled() else "logps"
+        return "reference" if handled else "logps"
 
 
 class PassWork:

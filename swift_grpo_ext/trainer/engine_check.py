@@ -136,22 +136,22 @@ class EngineCheck:
         samples: Sequence[VisionSample],
     ) -> None:
         engine = grpo_batch.rollout_per_token_logps
-        has_turns = engine is None and any(sample.rollout_logprobs for sample in samples)
-        has_tokens = engine is not None and engine.shape == logps.shape
-        if self._why_not() or not (has_turns or has_tokens):
+        if self._why_not() or (engine is not None and engine.shape != logps.shape):
             return
         # Brought here whole: each look below at values on a device would make the host wait for it.
         mask = grpo_batch.completion_mask.bool()
         mask = (mask if forwarded is None else mask & forwarded).cpu()
         policy = logps.detach().float().cpu()
-        told_at_once = policy if engine is None else engine.float().cpu()
+        at_once = None if engine is None else engine.float().cpu()
         for row, kept in enumerate(mask):
             name = row_name(samples[row]) if samples else f"completion {row} of a micro-batch"
             places = kept.nonzero()[:, 0]
             runs = places.tensor_split((places.diff() > 1).nonzero()[:, 0] + 1)
             # A template closes turns by tokens that nobody sampled, for which ms-swift drops all log-probs.
-            turns = samples[row].rollout_logprobs if has_turns else [told_at_once[row, run] for run in runs]
-            if not turns or len(turns) != len(runs):  # of which turn they are is not known
+            turns = samples[row].rollout_logprobs if samples else []
+            if at_once is not None:
+                turns = [at_once[row, run] for run in runs]
+            if len(turns) != len(runs):  # the engine gave none, or of which turn they are is not known
                 continue
             for turn, (run, told) in enumerate(zip(runs, turns, strict=True), 1):
                 theirs = torch.as_tensor(told)[: len(run)]
@@ -185,8 +185,9 @@ class EngineCheck:
         of_rank = [sum(turns.values(), Agreement()) for turns in of_ranks]
         record = judge(of_rank, self._history, name, limit, lags)
         by_turn: defaultdict[int, Agreement] = defaultdict(Agreement)
-        for turn, part in (each for turns in of_ranks for each in turns.items()):
-            by_turn[turn] += part
+        for turns in of_ranks:
+            for turn, part in turns.items():
+                by_turn[turn] += part
         if not lags and record.rule != PROMPT and (text := of_one_turn(by_turn, name, limit)):
             record = replace(record, rule=WEIGHTS, text=text)
         now = sum(of_rank, Agreement())

@@ -16,7 +16,6 @@ from transformers.trainer_utils import TrainOutput
 
 from swift_grpo_ext.compat.refusals import RefusableRun, refuse
 from swift_grpo_ext.compat.registry import write_report
-from swift_grpo_ext.features import switched_off
 from swift_grpo_ext.folders import claimed
 from swift_grpo_ext.models.families import frame_of
 from swift_grpo_ext.ms_swift.arguments import GRPOConfig
@@ -41,7 +40,7 @@ from swift_grpo_ext.trainer.image_memory import bound_prepared_images
 from swift_grpo_ext.trainer.logging import Logging
 from swift_grpo_ext.trainer.look_ahead import LookAhead
 from swift_grpo_ext.trainer.loss_fixes import chunks_add_up, loss_fixes, over_our_pass, reduced_once
-from swift_grpo_ext.trainer.monitors import Monitors, why_unwatched
+from swift_grpo_ext.trainer.monitors import Monitors
 from swift_grpo_ext.trainer.noise import turn_off_unasked_dropout
 from swift_grpo_ext.trainer.passes import Passes
 from swift_grpo_ext.trainer.reference import Reference
@@ -93,8 +92,6 @@ class GRPOTrainer(HostGRPOTrainer):
             require_enough(len(self.train_dataset), self.args.generation_batch_size // self.num_generations)
             bound_prepared_images(self)
             self.look_ahead = LookAhead(self)
-            off = why_unwatched() or switched_off(current_settings(), "trainer", "engine_check")
-            self.engine_check = EngineCheck(self, self.guard, is_on=not off)
             self.monitors.begin()
             self.held_out.begin(self.scoring.logged_names)
             if current_settings().console != "all":
@@ -121,6 +118,11 @@ class GRPOTrainer(HostGRPOTrainer):
     def passes(self) -> Passes:
         """Made at the first generation batch, when the models are in their wrappers."""
         return Passes(self, current_settings(), self.cut)
+
+    @cached_property
+    def engine_check(self) -> EngineCheck:
+        """Made with the passes, which know whether it is on."""
+        return EngineCheck(self, self.guard, "engine_check" in self.passes.features)
 
     # Training.
 

@@ -73,8 +73,11 @@ class Passes:
         self.batches = BatchRecords()  # what is known of each micro-batch
         base = base_model(host, host.model)
         self._family = family_of(base.config) if host.is_multimodal else None
-        self._leaves_tower = settings.disables("trainer.vision_once")  # as often as ms-swift calls it
         self._tower = RunTower(host, self._family) if self._family else None
+        # None: the tower is called as often as ms-swift calls it.
+        self._calls = None
+        if self._tower and not settings.disables("trainer.vision_once"):
+            self._calls = self._tower.calls
         self._turn_to(decide(host, settings))
         self.old = OldPass(host, "skip_old_logps" in self.features)  # which micro-batches have an old pass
         if "shared_prefix" in self.features:
@@ -138,7 +141,7 @@ class Passes:
 
     def phase_of(self, model: nn.Module, grpo_batch: GRPOBatch) -> str:
         """What a pass is for, as in `watch.phases`."""
-        return self.batches.phase_of(grpo_batch, lambda: self._handles(model))
+        return self.batches.phase_of(grpo_batch, self._handles(model))
 
     def in_packs(
         self, model: nn.Module, model_inputs: Inputs, grpo_batch: GRPOBatch
@@ -201,8 +204,7 @@ class Passes:
         return self._one_pass(features).run(self._request(asked, features))
 
     def _one_pass(self, features: Features) -> OnePass:
-        tower = self._tower.calls if self._tower and not self._leaves_tower else None
-        return OnePass(features, tower, recomputes=self.halves.parts > 1)
+        return OnePass(features, self._calls, recomputes=self.halves.parts > 1)
 
     def _request(self, asked: Asked, features: Features) -> Request:
         """What is asked for, with what is known of the micro-batch and what of it is needed."""
@@ -289,10 +291,10 @@ class Passes:
 
     def in_step(self, model: nn.Module, inputs: Inputs) -> AbstractContextManager[None]:
         """While this is open, one forward is made over inputs: no tower for text alone, ranks in step."""
-        if self._tower is None or self._leaves_tower:
+        if self._calls is None:
             return nullcontext()
         media = sum(inputs.get(pixels) is not None for pixels in GRIDS_OF)
-        return self._tower.calls.over(base_model(self._host, model), media)
+        return self._calls.over(base_model(self._host, model), media)
 
     def end_micro_batch(self) -> None:
         """A micro-batch has its gradients."""

@@ -91,8 +91,8 @@ class Rollout:
         """Answers of the engine, one for each request; a group's prompt is handed to vLLM once."""
         host = self._host
         server = host.vllm_mode == "server"
-        greedy = config is not None and config.temperature == 0  # vLLM refuses several of the same
-        if config is None or config.n != 1 or greedy:
+        # Of greedy ones vLLM refuses several: they are the same.
+        if config is None or config.n != 1 or config.temperature == 0:
             return infer(requests, config)
         comms = host.vllm_client.pynccl_comms if server else ()
         size = completions_per_request(requests, sum(comm.world_size - 1 for comm in comms) or 1)

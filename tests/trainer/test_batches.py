@@ -23,9 +23,9 @@ def test_samples_are_kept_for_their_names_alone():
     samples = [VisionSample([number], encoded={"pixel_values": number}) for number in range(3)]
     made, batches = BatchRecords(), [micro_batch(), micro_batch()]
     with made.preparing(HOST, samples):
-        assert [made.phase_of(batch, lambda: True) for batch in batches] == ["old", "old"]
-        assert [made.phase_of(batch, lambda: True) for batch in batches] == ["reference", "reference"]
-        assert made.phase_of(batches[0], lambda: False) == "logps"
+        assert [made.phase_of(batch, True) for batch in batches] == ["old", "old"]
+        assert [made.phase_of(batch, True) for batch in batches] == ["reference", "reference"]
+        assert made.phase_of(batches[0], False) == "logps"
     chunks = [made.of(batch).samples for batch in batches]
     assert [[sample.messages for sample in chunk] for chunk in chunks] == [[[0]], [[1], [2]]]
     assert all(sample.encoded is None for chunk in chunks for sample in chunk)
