@@ -72,11 +72,11 @@ def print_error(
 
 def summary() -> str:
     """One line of at most 160 characters: versions, what is shared, rewards, and where the report will be."""
-    command = swift_command(sys.argv)
+    command = swift_command(sys.argv) or "rlhf grpo"
     works = [
         name
         for name, names in _registered.items()
-        if names and (not PARTS[name].commands or (command or "rlhf grpo") in PARTS[name].commands)
+        if names and command in (PARTS[name].commands or [command])
     ]
     output, rewards = (" ".join(_typed(option, sys.argv)) for option in ("--output_dir", "--reward_funcs"))
     reports = "callbacks" in works and not current_settings().disables("callbacks.report")

@@ -3,6 +3,7 @@
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from typing import TypeGuard
 
 from swift_grpo_ext.watch.records import RewardFacts
 
@@ -16,7 +17,7 @@ def reward_facts(name: str, scores: Sequence[float | None], infinite: int = 0) -
 
     None, NaN and infinities count as not scored; one that is for no completion left none unscored.
     """
-    valid = [score for score in scores if score is not None and _is_score(score)]
+    valid = [score for score in scores if _is_score(score)]
     if not valid:
         return RewardFacts(name, scored=0.0 if scores else 1.0, infinite=infinite)
     value, count = Counter(round(score, 6) + 0.0 for score in valid).most_common(1)[0]
@@ -36,7 +37,7 @@ def meant_scores(scores: Sequence[float | None], group_size: int) -> Sequence[fl
     return [score for group in scored or groups for score in group]
 
 
-def _is_score(score: float | None) -> bool:
+def _is_score(score: float | None) -> TypeGuard[float]:
     return score is not None and math.isfinite(score)
 
 
