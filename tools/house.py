@@ -28,14 +28,14 @@ PROMISE = 105_000  # nodes of the whole package
 CEILINGS = {
     "rewards": (23_291, 16_000),
     "doctor": (18_530, 14_000),
-    "trainer": (20_943, 21_000),
+    "trainer": (20_895, 21_000),
     "watch": (11_136, 10_500),
     "group": (12_691, 12_200),
     "models": (8_057, 7_800),
     "megatron": (6_800, 6_800),
     "testing": (3_500, 3_500),
     "compat": (4_544, 4_200),
-    "ground": (5_492, 4_800),
+    "ground": (5_489, 4_800),
 }
 MOST_LINES = 400  # of a file
 MOST_TYPE_IGNORES = 20
