@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -45,12 +46,12 @@ def fix(
         raise SystemExit(1) from error
 
 
-def broken_line(path: Path) -> DatasetRowError | None:
-    """The first line of a JSONL file that is not an object, as an error; None if there is none."""
+def broken_line(path: Path, most: int | None = None) -> DatasetRowError | None:
+    """The first line of a JSONL file that is not an object, as an error; None if none of so many is."""
     if path.suffix != ".jsonl" or not path.is_file():
         return None
     with path.open("rb") as file:
-        for number, line in enumerate(file, start=1):
+        for number, line in enumerate(islice(file, most), start=1):
             what = _fault(line)
             if what:
                 return DatasetRowError(what, where=f"{path}:{number}", fix="fix the line")

@@ -3,15 +3,13 @@
 import os
 import sys
 from multiprocessing import parent_process
-from pathlib import Path
 from typing import TextIO
 
 from rich.console import Console
 
 from swift_grpo_ext.errors import RefusedError
+from swift_grpo_ext.registration import swift_command
 from swift_grpo_ext.settings import current_settings
-
-_OF_SWIFT = {"cli": "swift", "_megatron": "megatron"}  # folders that ms-swift's own scripts lie in
 
 
 def register() -> list[str]:
@@ -28,7 +26,11 @@ def preflight() -> None:
     Raises:
         RefusedError: the run will fail.
     """
-    if _script() == "rlhf" and _is_first_rank() and _checked(sys.stderr, quick=True) == 2:
+    if (
+        "rlhf" in swift_command(sys.argv).split()
+        and _is_first_rank()
+        and _checked(sys.stderr, quick=True) == 2
+    ):
         what = "preflight found errors, listed above"
         fix = "fix them, or start without the variable"
         raise RefusedError(what, where="SWIFT_GRPO_EXT_PREFLIGHT", fix=fix)
@@ -40,10 +42,10 @@ def preflight_only() -> None:
     Ends with 2 if the run will fail, 3 if it could not be checked, else with 0, so that a script that stops
     at errors goes on. Processes of other commands (``swift rollout``, ``swift sft``) end, too.
     """
-    script = _script()
+    script = swift_command(sys.argv)
     if parent_process() is not None or not script:
         return
-    if script != "rlhf":
+    if "rlhf" not in script.split():
         print(f"not checked: {script}, which is not started", flush=True)
         sys.exit(0)
     code = _checked(sys.stdout) if _is_first_rank() else 0
@@ -54,17 +56,12 @@ def _checked(stream: TextIO, *, quick: bool = False) -> int:
     """Check this process's command line; returns the exit code of `command.check`."""
     from swift_grpo_ext.doctor.check import command
 
-    words = [_OF_SWIFT[Path(sys.argv[0]).parent.name], "rlhf", *sys.argv[1:]]
+    program = "megatron" if "megatron" in swift_command(sys.argv).split() else "swift"
+    words = [program, "rlhf", *sys.argv[1:]]
     console = Console(file=stream, soft_wrap=True)
     code = command.check(words, quick=quick, console=console, tries_rewards=True)
     stream.flush()
     return code
-
-
-def _script() -> str:
-    """The command of ms-swift that this process is; empty if it is none."""
-    script = Path(sys.argv[0])
-    return script.stem if script.parent.name in _OF_SWIFT else ""
 
 
 def _is_first_rank() -> bool:

@@ -2,8 +2,7 @@
 
 import json
 import re
-from collections.abc import Callable, Iterator
-from itertools import islice
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -26,17 +25,16 @@ def deepspeed(value: str, find: Callable[[str], Path | None], *, may_be_made: bo
     """
     try:
         if value in HOST_PRESETS:
-            value = (host_table.folder() / "config" / f"{value}.json").read_text(encoding="utf-8")
+            path: Path | None = host_table.folder() / "config" / f"{value}.json"
         elif value.startswith(presets.PREFIX):
-            value = Path(presets.resolve(value)).read_text(encoding="utf-8")
-        elif "{" not in value:
-            path = find(value)
-            if path is None and may_be_made and value.endswith(".json"):
+            path = Path(presets.resolve(value))
+        else:
+            path = None if "{" in value else find(value)
+        if path is None and "{" not in value:
+            if may_be_made and value.endswith(".json"):
                 raise NotKnownError(f"{value}, which a program of the script may write")
-            if path is None:
-                return f"{value} is neither a preset nor a file"
-            value = path.read_text(encoding="utf-8")
-        config = json.loads(value)
+            return f"{value} is neither a preset nor a file"
+        config = json.loads(path.read_text(encoding="utf-8") if path else value)
     except SwiftGrpoExtError as error:
         return f"{error.what} {error.fix}"
     except (ValueError, OSError) as error:
@@ -96,19 +94,6 @@ def _config(path: Path) -> dict[str, Any]:
     return {**table}
 
 
-def drawn(name: str) -> tuple[str, int | None]:
-    """Path and number of rows of ``path#number``."""
-    head, _, tail = name.rpartition("#")
-    return (head, int(tail)) if head and tail.isdecimal() else (name, None)
-
-
-def lines_of_no_object(path: Path, most: int) -> Iterator[int]:
-    """Numbers of those of the first lines that are not empty, and no JSON object."""
-    with path.open(encoding="utf-8", errors="replace") as file:
-        for number, line in enumerate(islice(file, most), start=1):
-            try:
-                is_object = isinstance(json.loads(line or "{}"), dict)
-            except ValueError:
-                is_object = not line.strip()
-            if not is_object:
-                yield number
+def drawn(name: str) -> str:
+    """The path of ``path#number``, which draws so many rows."""
+    return re.sub(r"(?<=.)#[0-9]+\Z", "", name)

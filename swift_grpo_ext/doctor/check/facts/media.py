@@ -10,7 +10,7 @@ from swift_grpo_ext.doctor.check.facts.files import Row
 from swift_grpo_ext.doctor.check.facts.run import Run
 from swift_grpo_ext.errors import DatasetRowError
 
-TAGS = {"images": "<image>", "videos": "<video>", "audios": "<audio>"}
+KINDS = ("images", "videos", "audios")
 _NOT_LOCAL = ("http:", "https:", "data:", "oss:", "s3:")
 
 
@@ -24,13 +24,13 @@ class SeenMedium:
     turned: bool = False  # it has an EXIF orientation
 
 
-Media = dict[str, list[SeenMedium]]  # by the names of `TAGS`
+Media = dict[str, list[SeenMedium]]  # by `KINDS`
 
 
 def media_of(run: Run, row: Row, folder: Path) -> Media:
     """The media of a row of a dataset that lies in a folder."""
     media = {}
-    for kind in TAGS:
+    for kind in KINDS:
         value = row.get(kind) or []
         entries = value if isinstance(value, list) else [value]
         media[kind] = [_medium(run, entry, folder, opens=kind == "images") for entry in entries]
@@ -48,7 +48,7 @@ def _medium(run: Run, entry: Any, folder: Path, *, opens: bool) -> SeenMedium:
         # Relative to the working folder, else to ROOT_IMAGE_DIR; what is longer than a path is base64.
         local = local_path(name[:2000])
         root = run.environ.get("ROOT_IMAGE_DIR")
-        path = run.find(local) or (run.find(str(Path(root).expanduser() / local)) if root else None)
+        path = run.find(local) or run.find(str(Path(root or "").expanduser() / local))
         if path is not None and path.is_file():
             found = str(path.resolve())
             entry = {**source, "path": found} if isinstance(entry, dict) else found

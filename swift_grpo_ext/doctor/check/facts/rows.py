@@ -12,23 +12,23 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from swift_grpo_ext.doctor.check.facts.files import Row, drawn, lines_of_no_object
-from swift_grpo_ext.doctor.check.facts.media import TAGS, Media, media_of
+from swift_grpo_ext.compat.broken_line import broken_line
+from swift_grpo_ext.doctor.check.facts.files import Row, drawn
+from swift_grpo_ext.doctor.check.facts.media import Media, media_of
 from swift_grpo_ext.doctor.check.facts.run import Run
+from swift_grpo_ext.doctor.check.host import table as host_table
 from swift_grpo_ext.doctor.check.unknown import decided
-from swift_grpo_ext.errors import SwiftGrpoExtError
+from swift_grpo_ext.errors import DatasetRowError, SwiftGrpoExtError
+from swift_grpo_ext.models.dataset_rows import HOST_REFUSES
+from swift_grpo_ext.models.text import check_tags
 
 _FILES = (".jsonl", ".json", ".csv", ".parquet", ".txt", ".arrow")
-_RANKS = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")
 _PIXEL_VARIABLES = (
     *("MAX_PIXELS", "MIN_PIXELS", "IMAGE_MAX_TOKEN_NUM", "IMAGE_MIN_TOKEN_NUM", "VIDEO_MAX_PIXELS", "FPS"),
     *("FPS_MAX_FRAMES", "ROOT_IMAGE_DIR", "USE_HF"),
 )
 # What loaders, templates, and we, raise for rows that they cannot read.
-_REFUSALS = (
-    *(ValueError, TypeError, LookupError, AssertionError, AttributeError, OSError, RuntimeError),
-    SwiftGrpoExtError,
-)
+_REFUSALS = (*HOST_REFUSES, OSError, RuntimeError, SwiftGrpoExtError)
 
 
 @dataclass(frozen=True)
@@ -57,15 +57,13 @@ class SeenRow:
         return any(self.media.values())
 
     @property
-    def mistags(self) -> list[str]:
+    def mistags(self) -> tuple[str, ...]:
         """What is wrong with tags: some of a kind of media, and not one for each."""
-        text = " ".join(str(turn.get("content", "")) for turn in self.turns)
-        counts = {kind: (text.count(TAGS[kind]), len(self.media[kind])) for kind in self.media}
-        return [
-            f"{tags} {TAGS[kind]} tags for {media} {kind}"
-            for kind, (tags, media) in counts.items()
-            if tags not in (0, media)
-        ]
+        try:
+            check_tags(None, self.turns, {kind[:-1]: len(found) for kind, found in self.media.items()})
+        except DatasetRowError as error:
+            return (error.what,)
+        return ()
 
 
 @dataclass(frozen=True)
@@ -76,7 +74,7 @@ class Dataset:
     trains: bool  # it is training data, and not for evaluation
     elsewhere: bool = False  # no file here: of a hub, or of another machine
     empty: str = ""  # why it has no rows
-    unreadable: tuple[str, ...] = ()  # places of rows that are no JSON object
+    unreadable: DatasetRowError | None = None  # its first row that is no JSON object
     samples: tuple[SeenRow, ...] = ()  # those that it takes
 
 
@@ -104,19 +102,13 @@ def training(run: Run) -> list[SeenRow]:
 
 
 def _dataset(run: Run, flag: str, name: str) -> Dataset:
-    path, number = run.dataset(name)
+    path = run.dataset(name)
     dataset = Dataset(f"--{flag} {name}", flag == "dataset")
-    if number == 0:
-        return replace(dataset, empty="#0 draws no row")
     if path is None:
-        is_path = drawn(name)[0].endswith(_FILES) or name.startswith(("/", "./", "../", "~"))
+        is_path = drawn(name).endswith(_FILES) or name.startswith(("/", "./", "../", "~"))
         return replace(dataset, elsewhere=not is_path)  # of a path that is not there another rule tells
     path = path.resolve()
-    if not (any(path.iterdir()) if path.is_dir() else path.stat().st_size):
-        return replace(dataset, empty="nothing is in it")
-    if path.suffix == ".jsonl":
-        broken = [f"{path.name}:{line}" for line in lines_of_no_object(path, run.row_limit)]
-        dataset = replace(dataset, unreadable=tuple(broken))
+    dataset = replace(dataset, unreadable=broken_line(path, run.row_limit))
     loaded: list[Row] = []
     with suppress(*_REFUSALS), _alone(run):
         loaded = list(islice(_stream(run, path), run.row_limit))
@@ -150,7 +142,7 @@ def _alone(run: Run) -> Iterator[None]:
     """The run's limits of pixels, no log of the host, and no waiting for other ranks."""
     values = {name: run.environ.get(name) for name in _PIXEL_VARIABLES}
     pixels = {name: value for name, value in values.items() if isinstance(value, str)}
-    own = {name: value for name, value in os.environ.items() if name not in _RANKS}
+    own = {name: value for name, value in os.environ.items() if name not in host_table.OF_A_RUN}
     logging.disable(logging.CRITICAL)
     try:
         with patch.dict(os.environ, {**own, **pixels}, clear=True):

@@ -44,10 +44,10 @@ class Run:
         places = (folder / path for folder in self.command.folders or (Path(),))
         return next(filter(os.path.exists, places), None)  # unlike Path.exists, False for base64 text, too
 
-    def dataset(self, name: str) -> tuple[Path | None, int | None]:
-        """Path of ``path#100`` or ``path:subset``, if it is here, and the number of rows."""
-        base, number = files.drawn(name) if self.find(name) is None else (name, None)
-        return self.find(base) or self.find(base.rsplit(":", 1)[0]), number
+    def dataset(self, name: str) -> Path | None:
+        """Path of ``path#100`` or ``path:subset``, if it is here."""
+        base = files.drawn(name)
+        return self.find(name) or self.find(base) or self.find(base.rsplit(":", 1)[0])
 
     @property
     def grpo(self) -> bool:

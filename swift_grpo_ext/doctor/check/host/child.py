@@ -91,9 +91,9 @@ class _Question:
         places = _ARGUMENTS if self.refused else _ARGUMENTS + _ARGUMENTS_OF_TRANSFORMERS
         if isinstance(error, _REFUSALS) and any(place in frame.filename for place in places):
             message = " ".join(f"{type(error).__name__}: {str(error) or frame.line}".split())
-            given = (name for name in re.findall(r"\w+", message) if name in self.values)
-            about = next(iter(re.findall(r"--(\w+)", message)), next(given, self.last_read))
-            self.refused.append((message, about))
+            given = [name for name in re.findall(r"\w+", message) if name in self.values]
+            about = [*re.findall(r"--(\w+)", message), *given, self.last_read]
+            self.refused.append((message, about[0]))
 
 
 _now = _Question()
@@ -221,11 +221,10 @@ def _columns() -> dict[str, list[str]]:
 
     found = {}
     for name, reward in orms.items():
-        parameters = [*inspect.signature(reward.__call__).parameters.values()][2:]
-        plain = (
-            one for one in parameters if one.kind is one.POSITIONAL_OR_KEYWORD and one.default is one.empty
-        )
-        found[name] = [parameter.name for parameter in plain]
+        _, _, *others = inspect.signature(reward.__call__).parameters.values()
+        found[name] = [
+            one.name for one in others if one.kind is one.POSITIONAL_OR_KEYWORD and one.default is one.empty
+        ]
     return found
 
 

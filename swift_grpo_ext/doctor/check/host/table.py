@@ -60,12 +60,12 @@ def ask(questions: list[dict[str, Any]], *, own_network: bool = False) -> list[A
 # -P: a folder called swift in the current one is not ms-swift.
 CHILD = (sys.executable, "-P", "-m", "swift_grpo_ext.doctor.check.host.child")
 # Variables of a rank, and of preflight within one.
-_OF_A_RUN = frozenset(("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "SWIFT_GRPO_EXT_PREFLIGHT"))
+OF_A_RUN = frozenset(("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "SWIFT_GRPO_EXT_PREFLIGHT"))
 
 
 def child_environ() -> dict[str, str]:
     """This process's variables, as the child has them: of no rank, and without GPU and hub."""
-    environ = {name: value for name, value in os.environ.items() if name not in _OF_A_RUN}
+    environ = {name: value for name, value in os.environ.items() if name not in OF_A_RUN}
     return {**environ, "CUDA_VISIBLE_DEVICES": "", "HF_HUB_OFFLINE": "1"}
 
 

@@ -20,7 +20,7 @@ from swift_grpo_ext.models.text import why_no_completion
 from swift_grpo_ext.rewards import catalogue, forms
 
 rule = partial(table.rule, scope=grpo_anywhere)
-Values = tuple[Any, ...] | list[str]
+Values = tuple[Any, ...]
 
 
 def row_fault(
@@ -95,8 +95,7 @@ def _elsewhere(run: Run) -> Iterator[Problem]:
 def _unreadable(run: Run) -> Iterator[Problem]:
     for dataset in rows.datasets(run):
         if dataset.unreadable:
-            what = f"{len(dataset.unreadable)} of its first rows are not JSON objects"
-            yield Problem(what, dataset.unreadable[0], "fix the line")
+            yield Problem(dataset.unreadable.what, dataset.unreadable.where, "fix the line")
 
 
 def _broken_media(_run: Run, sample: SeenRow) -> Values:
@@ -142,7 +141,7 @@ def _over_model_len(run: Run, sample: SeenRow) -> Values:
 row_fault(
     "row-tags",
     ERROR,
-    lambda _run, sample: sample.mistags if sample.has_media else [],
+    lambda _run, sample: sample.mistags if sample.has_media else (),
     "{}",
     "one tag for each, in order",
     replaced=True,
@@ -152,7 +151,7 @@ row_fault(
 row_fault(
     "row-tags-alone",
     WARNING,
-    lambda _run, sample: [] if sample.has_media else sample.mistags,
+    lambda _run, sample: () if sample.has_media else sample.mistags,
     "{}: the model reads them as text",
     "the column images (videos, audios), if the row has any",
     symptoms="<image> stands in the question as text, and the model sees no image",

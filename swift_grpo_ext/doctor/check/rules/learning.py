@@ -1,7 +1,6 @@
 """What runs and learns nothing, or something else; and names that ms-swift looks up late."""
 
 from collections.abc import Iterator
-from pathlib import Path
 
 from swift_grpo_ext.defects import DEFECTS
 from swift_grpo_ext.doctor.check.facts import model
@@ -9,10 +8,8 @@ from swift_grpo_ext.doctor.check.facts.arguments import sure
 from swift_grpo_ext.doctor.check.facts.run import Run
 from swift_grpo_ext.doctor.check.host import table as host_table
 from swift_grpo_ext.doctor.check.rules.table import OUR_PLUGIN, fault, grpo, grpo_anywhere, refused, rule
-from swift_grpo_ext.doctor.plan.models import find_config
-from swift_grpo_ext.errors import SwiftGrpoExtError
 from swift_grpo_ext.findings import ERROR, WARNING, Problem
-from swift_grpo_ext.models.families import FAMILIES
+from swift_grpo_ext.models.families import FAMILIES, is_native
 
 
 def _rounded_away(run: Run) -> tuple[float] | None:
@@ -113,19 +110,12 @@ refused("streamed-groups", "F18", "reward does not move with --streaming true")
     reports="C1",
 )
 def _native_ovis2(run: Run) -> Iterator[Problem]:
-    where = f"--model {run.arguments.model}"
-    try:
-        config = find_config(run.model) or {}
-    except SwiftGrpoExtError as error:
-        yield Problem(error.what, where, f"modelscope download {where}")
-        return
     family = model.family(run)
-    is_here = (Path(run.model) / "config.json").is_file()
-    is_native = "auto_map" not in config if is_here else run.model.lower().endswith(("-hf", "_hf"))
     only_ours = family and family.host_model_type not in host_table.names("model_type")
-    if family and only_ours and is_native and "templates" not in run.parts:
+    is_its_own = is_native(run.model) or run.model.lower().endswith(("-hf", "_hf"))
+    if family and only_ours and is_its_own and "templates" not in run.parts:
         what = f"stock ms-swift has no template for transformers' {family.architecture}"
-        yield Problem(what, where, OUR_PLUGIN)
+        yield Problem(what, f"--model {run.arguments.model}", OUR_PLUGIN)
 
 
 _OURS = {
