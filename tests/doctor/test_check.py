@@ -75,7 +75,7 @@ def script(tmp_path):
 
 
 def diagnosed(path):
-    return command.findings_of(replace(inputs.runs_of_script(path, gpu_memory=80)[0], tries_rewards=True))
+    return command.findings_of(replace(inputs.runs_of_script(path)[0], gpu_memory=80, tries_rewards=True))
 
 
 def test_there_are_enough_of_both():

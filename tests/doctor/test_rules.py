@@ -1,6 +1,7 @@
 """The rules of check: releases, patches, DeepSpeed's file, memory, and what they are held against in ms-swift."""
 
 import base64
+from dataclasses import replace
 
 import pytest
 
@@ -101,6 +102,16 @@ def test_a_launch_that_names_no_gpu_is_found(devices, is_found):
 
 
 @pytest.mark.parametrize(
+    ("devices", "is_found"), [("GPU-8932,GPU-8933", False), ("0,1,2", True), ("3,3", True)]
+)
+def test_gpus_that_are_not_named_by_number_are_not_counted(devices, is_found):
+    run = inputs.run_of(
+        ["--use_vllm", "true"], environ={"CUDA_VISIBLE_DEVICES": devices, "NPROC_PER_NODE": "4"}
+    )
+    assert bool(list(look_of("devices-and-ranks").findings(run))) == is_found
+
+
+@pytest.mark.parametrize(
     ("release", "size", "is_found"),
     [("4.5.0", 2, True), ("4.5.2", 4, True), ("4.5.2", 1, False), ("4.5.3", 2, False), ("4.6.0", 2, False)],
 )
@@ -123,7 +134,7 @@ def test_wrong_gradients_of_megatron_are_refused_with_the_cure(release, size, is
 )
 def test_a_value_that_is_compared_with_none_or_false_is_named_if_it_is_not_known(name, more):
     words = ["--rlhf_type", "grpo", *more.split(), f"--{name}", Unknown("$VALUE")]
-    run = inputs.run_of(words, environ={}, gpu_memory=80)
+    run = replace(inputs.run_of(words, environ={}), gpu_memory=80)
     assert f"--{name}" in {one.not_checked for one in table.judged(run)}
 
 

@@ -74,10 +74,11 @@ def _cut(finding: Finding) -> Finding:
 def verdict_of(words: Sequence[str], *, gpu_memory: float = 0, **options: Any) -> Verdict:
     """Check a command line, a script or a configuration file by the rules of this package.
 
-    ``gpu_memory`` is in GiB, 0 if unknown; ``options`` are fields of `Run`.
+    ``gpu_memory`` is in GiB, 0 for that of this machine; ``options`` are other fields of `Run`.
     """
+    options |= {"gpu_memory": gpu_memory} if gpu_memory else {}
     try:
-        runs = [replace(run, **options) for run in inputs.runs(words, gpu_memory=gpu_memory)]
+        runs = [replace(run, **options) for run in inputs.runs(words)]
     except SwiftGrpoExtError as error:
         return Verdict((_cut(not_known_here(error.what, error.where, error.fix)),))
     findings = _once([finding for run in runs for finding in findings_of(run)])

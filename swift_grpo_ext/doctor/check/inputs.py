@@ -26,7 +26,7 @@ _OTHER = re.compile(r".*\.(py|ipynb|fish|ps1|bat|cmd|mk|toml|jsonl|md)|makefile"
 _OTHER_SHELL = re.compile(r"#!(?!.*\b(ba|da|k|z)?sh\b)")
 
 
-def runs(words: Sequence[str], *, gpu_memory: float = 0) -> list[Run]:
+def runs(words: Sequence[str]) -> list[Run]:
     """The runs that these words start: arguments of ``swift rlhf``, or a script or a configuration file.
 
     Raises:
@@ -39,7 +39,7 @@ def runs(words: Sequence[str], *, gpu_memory: float = 0) -> list[Run]:
         fix = "swift-grpo-ext check --model ... (the arguments of swift rlhf), or a launch script"
         raise SwiftGrpoExtError("nothing to check", fix=fix)
     if rest[0].startswith("-") or rest[0].endswith(CONFIG_SUFFIXES):
-        return [run_of(rest, gpu_memory=gpu_memory, program=program, subcommand=subcommand)]
+        return [run_of(rest, program=program, subcommand=subcommand)]
     path = Path(rest[0][:1000]).expanduser()
     if not path.is_file():
         fix = "give a launch script, a configuration file, or the arguments of swift rlhf"
@@ -47,7 +47,7 @@ def runs(words: Sequence[str], *, gpu_memory: float = 0) -> list[Run]:
     if rest[1:]:
         what = f"what a script makes of its arguments ({' '.join(rest[1:])[:80]}) is not read"
         raise SwiftGrpoExtError(what, where=rest[0], fix=_exact(path))
-    return runs_of_script(path, gpu_memory=gpu_memory)
+    return runs_of_script(path)
 
 
 def _exact(path: Path) -> str:
@@ -57,7 +57,6 @@ def _exact(path: Path) -> str:
 def run_of(
     words: Sequence[Word],
     *,
-    gpu_memory: float = 0,
     environ: Mapping[str, str] | None = None,
     program: str = "",
     subcommand: str = "rlhf",
@@ -65,10 +64,10 @@ def run_of(
     """The run that a command line starts in this process's environment and folder."""
     environ = os.environ if environ is None else environ
     command = Command((program, subcommand, *words), environ, folders=(Path.cwd(),))
-    return _run(command, Launch(), gpu_memory)
+    return _run(command, Launch())
 
 
-def runs_of_script(path: Path, *, gpu_memory: float = 0) -> list[Run]:
+def runs_of_script(path: Path) -> list[Run]:
     """The runs that a launch script starts, each with the variables that the script gives it.
 
     Raises:
@@ -91,10 +90,10 @@ def runs_of_script(path: Path, *, gpu_memory: float = 0) -> list[Run]:
         raise SwiftGrpoExtError(what, where=str(path), fix="give a file that you may read") from None
     except SwiftGrpoExtError as error:
         raise SwiftGrpoExtError(error.what, where=f"{path} {error.where}".strip(), fix=_exact(path)) from None
-    return [_run(command, launch, gpu_memory) for command in commands]
+    return [_run(command, launch) for command in commands]
 
 
-def _run(command: Command, launch: Launch, gpu_memory: float) -> Run:
+def _run(command: Command, launch: Launch) -> Run:
     words, more = _with_config(command)
     arguments = parse(words, _kind(str(command.words[0]), words))
     environ = {**more, **command.environ, **_of_model_kwargs(arguments.values)}
@@ -107,7 +106,7 @@ def _run(command: Command, launch: Launch, gpu_memory: float) -> Run:
         arguments=arguments,
         environ=Environ(environ, set_by=command.set_by),
         versions=_versions(),
-        gpu_memory=gpu_memory or memory_of_a_gpu(),
+        gpu_memory=memory_of_a_gpu(),
         launch=launch,
         command=command,
         servers=tuple(parse(words, "RolloutArguments") for words in servers),

@@ -73,11 +73,9 @@ def answer(question: Question, name: str) -> LayoutNeed:
 
 def best_lever(question: Question, now: LayoutNeed) -> tuple[str, float]:
     """The change of the command that frees most of a GPU at its fullest moment, and how many bytes."""
-    freed = {
-        words: now.memory.peak[1] - answer(changed, now.name).memory.peak[1]
-        for words, changed in _levers(question, now)
-    }
-    return max(freed.items(), key=lambda item: item[1])
+    peaks = ((answer(changed, now.name).memory.peak[1], words) for words, changed in _levers(question, now))
+    peak, words = min(peaks)
+    return words, now.memory.peak[1] - peak
 
 
 def _levers(question: Question, now: LayoutNeed) -> Iterator[tuple[str, Question]]:

@@ -26,7 +26,6 @@ class Term:
     high: float  # most
 
 
-Terms = list[Term]
 # Phase -> its name in a sentence.
 MOMENTS = {
     "rest": "between steps",
@@ -62,24 +61,6 @@ def memory_range(shape: ModelShape, work: Work, setting: Setting, machine: Machi
     Our trainer makes larger micro-batches of those that are asked for, while half of the free memory holds
     them: that needs no more than is counted here leaves.
     """
-    return MemoryRange(_phases(shape, work, setting, machine))
-
-
-def objections(shape: ModelShape, work: Work, setting: Setting, machine: Machine) -> Iterator[Problem]:
-    """What a GPU surely has too little of, with that work at least."""
-    needed = memory_range(shape, work, setting, machine)
-    phase = max(needed.phases, key=needed.of_phase)
-    low = needed.of_phase(phase)[0]
-    if low > machine.usable:
-        terms = sorted(needed.phases[phase], key=lambda term: -term.low)[:3]
-        largest = ", ".join(f"{term.name} {term.low / GIB:.1f}" for term in terms)
-        has = f"a GPU has {machine.usable / GIB:.0f}"
-        fix = "swift-grpo-ext plan shows the layouts that fit, and what helps most"
-        what = f"at least {low / GIB:.1f} GiB {MOMENTS[phase]}, {has}: {largest}"
-        yield Problem(what, "memory by arithmetic", fix)
-
-
-def _phases(shape: ModelShape, work: Work, setting: Setting, machine: Machine) -> dict[str, tuple[Term, ...]]:
     fixed = [Term("CUDA context", *CONTEXT)]
     if machine.gpus > 1:
         fixed.append(Term("NCCL buffers", *COMMUNICATORS))
@@ -97,14 +78,30 @@ def _phases(shape: ModelShape, work: Work, setting: Setting, machine: Machine) -
     )
     step = Term("optimizer step", *arithmetic.step_bytes(shape, work, setting, machine))
     generated = list(_generation(shape, work, setting))
-    return {
-        "rest": (*kept, *asleep),
-        "start": (*start, *awake),
-        "sync": (*kept, *loaded, _exact("gathered for the sync", arithmetic.sync_bytes(shape, setting))),
-        "rollout": (*while_rolling, *awake, *generated, _fragments(generated)),
-        "update": (*kept, *asleep, gradients, images, *passing, _fragments(passing)),
-        "step": (*kept, *asleep, gradients, step, _fragments([step])),
-    }
+    return MemoryRange(
+        {
+            "rest": (*kept, *asleep),
+            "start": (*start, *awake),
+            "sync": (*kept, *loaded, _exact("gathered for the sync", arithmetic.sync_bytes(shape, setting))),
+            "rollout": (*while_rolling, *awake, *generated, _fragments(generated)),
+            "update": (*kept, *asleep, gradients, images, *passing, _fragments(passing)),
+            "step": (*kept, *asleep, gradients, step, _fragments([step])),
+        }
+    )
+
+
+def objections(shape: ModelShape, work: Work, setting: Setting, machine: Machine) -> Iterator[Problem]:
+    """What a GPU surely has too little of, with that work at least."""
+    needed = memory_range(shape, work, setting, machine)
+    phase = max(needed.phases, key=needed.of_phase)
+    low = needed.of_phase(phase)[0]
+    if low > machine.usable:
+        terms = sorted(needed.phases[phase], key=lambda term: -term.low)[:3]
+        largest = ", ".join(f"{term.name} {term.low / GIB:.1f}" for term in terms)
+        has = f"a GPU has {machine.usable / GIB:.0f}"
+        fix = "swift-grpo-ext plan shows the layouts that fit, and what helps most"
+        what = f"at least {low / GIB:.1f} GiB {MOMENTS[phase]}, {has}: {largest}"
+        yield Problem(what, "memory by arithmetic", fix)
 
 
 def _exact(name: str, size: float) -> Term:

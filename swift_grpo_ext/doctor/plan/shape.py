@@ -113,14 +113,11 @@ def _merge(whole: Mapping[str, Any], patch: int, tile: int) -> int:
     """Patches per side that become one token of the language model."""
     if whole.get("query_num"):  # a resampler makes so many tokens of a tile
         return round(tile / patch / whole["query_num"] ** 0.5)
-    if whole.get("hidden_stride"):
-        return int(whole["hidden_stride"])
     if whole.get("downsample_ratio"):
         return round(1 / whole["downsample_ratio"])
-    kernel = _int(whole.get("merge_kernel_size"), 0)
-    sizes = map(whole.get, ("spatial_merge_size", "pooling_kernel_size"))
+    names = ("hidden_stride", "merge_kernel_size", "spatial_merge_size", "pooling_kernel_size")
     takes_patches = whole.get("vision_feature_select_strategy")  # LLaVA: each patch is a token
-    return next(filter(None, (kernel, *sizes)), 1 if takes_patches else 2)
+    return next(filter(None, (_int(whole.get(name), 0) for name in names)), 1 if takes_patches else 2)
 
 
 def _int(value: int | Sequence[int] | None, default: int) -> int:

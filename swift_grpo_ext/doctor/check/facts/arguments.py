@@ -1,7 +1,7 @@
 """Parses the words after ``swift rlhf`` as ms-swift's own parser does, without importing it."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -93,18 +93,14 @@ def parse(words: Sequence[Word], kind: str = "RLHFArguments") -> Arguments:
         if text and {text[0], text[-1]} & _QUOTES
     ]
     strange: list[Problem] = []
-    rest: list[str] = []
-    for flag, behind in _groups(words):
+    groups, loose = _groups(words)
+    for flag, behind in groups:
         meant = [flag] if flag in options else [known for known in options if flag and known.startswith(flag)]
         names = {options[known].name for known in meant}
         option = options[meant[0]] if len(names) == 1 else None
         most = {"+": len(behind), "*": len(behind), 0: 0}.get(option.nargs, 1) if option else 0
-        # An unquoted variable right behind an option is its value; one further on may be more options.
-        own = [*behind[: 1 if most else 0], *(word for word in behind[1:most] if not _is_many(word))]
-        others = [*(word for word in behind[1:most] if _is_many(word)), *behind[most:]]
-        rest += [
-            _plain(word.name) for word in others if isinstance(word, Unknown) and (word.many or not flag)
-        ]
+        own, others = behind[:most], behind[most:]
+        loose += [word for word in others if isinstance(word, Unknown) and (word.many or not flag)]
         if option is None and flag:
             strange.append(_strange(flag, names, options))
         else:
@@ -118,13 +114,10 @@ def parse(words: Sequence[Word], kind: str = "RLHFArguments") -> Arguments:
                 refusals.append(_refused(option, own))
     values = {**host_table.defaults(kind), **given}
     refusals += strange if not values.get("ignore_args_error") else []
+    rest = [_plain(word.name) for word in loose]
     # What stands in the file behind --config is not read, so nothing is missing.
     rest += [problem.where for problem in strange if problem.where == "--config"]
     return Arguments(_completed(values, kind), frozenset(given), tuple(refusals), tuple(rest), kind)
-
-
-def _is_many(word: Word) -> bool:
-    return isinstance(word, Unknown) and word.many
 
 
 def _plain(word: str) -> str:
@@ -132,19 +125,27 @@ def _plain(word: str) -> str:
     return word if re.fullmatch(r"[\w\"${}\[\]@*./-]{1,40}", word) else "what a command prints"
 
 
-def _groups(words: Sequence[Word]) -> Iterator[tuple[str, list[Word]]]:
-    """Each flag with the words behind it; words before the first flag come with an empty flag."""
+def _groups(words: Sequence[Word]) -> tuple[list[tuple[str, list[Word]]], list[Unknown]]:
+    """Each flag with the words behind it, none before the first; and words that may be more options.
+
+    An unquoted variable right behind an option is its value; one further on may be more options.
+    """
     groups: list[tuple[str, list[Word]]] = [("", [])]
+    loose: list[Unknown] = []
     for word in words:
         text = written(word)
         flag, sign, value = text.partition("=")
         if not _FLAG.fullmatch(text) or "$" in flag:  # a name that is not known may be any number of options
             is_open = isinstance(word, Unknown) and "$" in flag and text.startswith("--")
-            groups[-1][1].append(Unknown(text, many=True) if is_open or text in ("...", "…") else word)
+            word = Unknown(text, many=True) if is_open or text in ("...", "…") else word
+            if isinstance(word, Unknown) and word.many and groups[-1][1]:
+                loose.append(word)
+            else:
+                groups[-1][1].append(word)
         else:
             behind = [Unknown(value) if isinstance(word, Unknown) else value]
             groups.append((flag, behind if sign else []))
-    yield from groups
+    return groups, loose
 
 
 def _value(option: host_table.Option, words: Sequence[Word]) -> Any:

@@ -138,20 +138,19 @@ def _unexported(run: Run) -> Iterator[Problem]:
 )
 def _devices(run: Run) -> Iterator[Problem]:
     name = "CUDA_VISIBLE_DEVICES"
-    gpus = len(environment.devices(run.environ)) or 1
     text = run.environ.get(name, "").strip()
+    visible = environment.devices(run.environ)
+    gpus = len(visible)
     by_script = f"{name}=" in run.launch.text  # not by this machine
-    visible = re.findall("[0-9]+", text)
-    ranks = run.ranks_per_node if gpus > 1 or visible else 1
     fix = f"NPROC_PER_NODE={gpus}"
     if by_script and text in ("", "-1") and not run.arguments.values.get("use_cpu"):
         yield variable(name, "no GPU is named, so none is seen", "0")
-    elif re.search(r"\d[\s;:]+\d", text) or len(set(visible)) < len(visible):
+    elif re.search(r"\d[\s;:]+\d", text) or len(set(visible)) < gpus:
         what = f"{text} is not a list of different GPUs: CUDA stops reading at the fault"
-        yield variable(name, what, ",".join(dict.fromkeys(visible)))
-    elif ranks > gpus:
+        yield variable(name, what, ",".join(dict.fromkeys(re.findall("[0-9]+", text))))
+    elif gpus and (ranks := run.ranks_per_node) > gpus:
         yield Problem(f"{ranks} ranks for {gpus} visible GPUs", "NPROC_PER_NODE", fix)
-    elif gpus >= 2 * ranks and (run.arguments.use_vllm or run.arguments.deepspeed):
+    elif gpus and gpus >= 2 * ranks and (run.arguments.use_vllm or run.arguments.deepspeed):
         yield Problem(f"{gpus} visible GPUs for {ranks} ranks spread the model", "NPROC_PER_NODE", fix)
 
 
@@ -221,7 +220,7 @@ def _absent(run: Run, named: Mapping[str, re.Pattern[str]]) -> Iterator[tuple[st
     for name in filter(run.arguments.is_known, names):
         value = run.arguments.get(name)
         for word in value if isinstance(value, list) else [value] if value else []:
-            path = drawn(str(word))[0] if named[name] is _DATA else str(word)
+            path = drawn(str(word)) if named[name] is _DATA else str(word)
             if not named[name].fullmatch(path) or run.find(path) is not None:
                 continue
             if not run.command.folders or run.command.makes_files:

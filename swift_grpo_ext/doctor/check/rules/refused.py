@@ -133,7 +133,7 @@ def question(run: Run) -> dict[str, Any]:
     names = sorted({*host_table.defaults(arguments.kind), *arguments.given})
     unknown = [name for name in names if not arguments.is_known(name)]
     # The text of --system may be a file's name.
-    given = [name for name in names if name in arguments.given and name not in (*unknown, "system")]
+    given = sorted(arguments.given.difference(unknown, ["system"]))
     values = {name: arguments.values[name] for name in given}
     ranks = 0
     with suppress(NotKnownError):
