@@ -40,19 +40,18 @@ def update_peak(shape: ModelShape, work: Work, setting: Setting) -> tuple[float,
     tower, beside = vision_peak(shape, work, setting)
     if setting.shared > 1:
         together = min(setting.shared, setting.micro_batch)
-        packs = -(-setting.micro_batch // setting.shared) * pack_bytes(
-            pack_shape(shape, work, setting), together
-        )
-        return beside + max(packs, tower), 1.1 * (beside + max(packs, tower))
-    tokens = setting.micro_batch * sequence_tokens(shape, work)
-    inside = tokens * shape.text.recomputed(work.trained)
-    held = row_bytes(shape.text, tokens, work.trained, setting.checkpointing) - inside
-    predicted = setting.micro_batch * work.completion_tokens
-    chunk = chunk_of_logits(shape.text, predicted)
-    whole = tuple(factor * predicted * shape.text.vocab for factor in LOGITS)
-    logits = (chunk, chunk) if setting.scoring == "chunks" else whole
-    least, most = (max(held + max(size, inside), tower) for size in logits)
-    return beside + least, 1.1 * (beside + most)
+        packs = -(-setting.micro_batch // setting.shared)
+        least = most = packs * pack_bytes(pack_shape(shape, work, setting), together)
+    else:
+        tokens = setting.micro_batch * sequence_tokens(shape, work)
+        inside = tokens * shape.text.recomputed(work.trained)
+        held = row_bytes(shape.text, tokens, work.trained, setting.checkpointing) - inside
+        predicted = setting.micro_batch * work.completion_tokens
+        logits = [factor * predicted * shape.text.vocab for factor in LOGITS]
+        if setting.scoring == "chunks":
+            logits = [chunk_of_logits(shape.text, predicted)] * 2
+        least, most = (held + max(size, inside) for size in logits)
+    return beside + max(least, tower), 1.1 * (beside + max(most, tower))
 
 
 def pack_shape(shape: ModelShape, work: Work, setting: Setting) -> PackShape:

@@ -50,17 +50,14 @@ def run(
     gpus = f"{machine.gpus} GPUs of {machine.gpu_memory:g} GiB"
     console.print(_table(f"{model}, {shape.total / 1e9:.2f} B parameters, {gpus}", question, rows))
     lines = _assumptions(question, best)
-    lines += [f"Rollouts by transformers: {no_engine}."] if no_engine else []
-    lines += (
-        ["No layout is certain to fit."]
-        if best.verdict >= UNSURE
-        else [
-            f"The best, {best.name}; data, rewards and output are yours to fill in:",
-            command_line(model, question, best),
-        ]
-    )
+    if no_engine:
+        lines.append(f"Rollouts by transformers: {no_engine}.")
+    fits = best.verdict < UNSURE
+    if fits:
+        lines.append(f"The best, {best.name}; data, rewards and output are yours to fill in:")
+    lines.append(command_line(model, question, best) if fits else "No layout is certain to fit.")
     console.print("\n".join(lines), highlight=False, markup=False, soft_wrap=True)
-    return best.verdict < UNSURE
+    return fits
 
 
 def _table(title: str, question: Question, rows: list[LayoutNeed]) -> Table:

@@ -100,14 +100,9 @@ def _levers(question: Question, now: LayoutNeed) -> Iterator[tuple[str, Question
 def _settings(question: Question, layout: Setting) -> Iterator[Setting]:
     """The layout with every engine that can stand beside it, and with the trainer moved out of its way."""
     shape, work, machine = question.shape, question.work, question.machine
-    layout = replace(
-        layout,
-        micro_batch=question.batch,
-        accumulation=question.accumulation,
-        scoring="chunks" if question.shares else "logits",
-    )
+    layout = replace(layout, micro_batch=question.batch, accumulation=question.accumulation)
     if question.shares:
-        layout = replace(layout, shared=layout.of_one_prompt(work.generations))
+        layout = replace(layout, scoring="chunks", shared=layout.of_one_prompt(work.generations))
     if not question.vllm or work.bits < 16:  # vLLM takes no weights of 4 bits from a trainer
         yield replace(layout, rollout="transformers")
         return

@@ -12,7 +12,7 @@ from swift_grpo_ext.doctor.plan.setting import Machine, ModelShape, Setting, Wor
 from swift_grpo_ext.findings import Problem
 from swift_grpo_ext.group.gpu_memory import ASLEEP, COMMUNICATORS, CONTEXT, GIB, gathered_bytes
 
-BESIDE = (0.0, 1 * GIB)  # what vLLM takes beyond its share: graphs that its profile did not count
+BESIDE = 1 * GIB  # what vLLM takes beyond its share, at most: graphs that its profile did not count
 # The allocator keeps parts of blocks that no later tensor fits: at most, of all that comes and goes.
 FRAGMENTS = 0.15
 
@@ -129,7 +129,7 @@ def _engine(
     if setting.rollout != "colocate":
         return [], [], []
     share = setting.utilization * machine.gpu_memory * GIB
-    awake = [Term("vLLM", share + BESIDE[0], share + BESIDE[1])]
+    awake = [Term("vLLM", share, share + BESIDE)]
     if setting.sleep_level == 0:
         return awake, awake, awake
     asleep = Term("vLLM asleep", *ASLEEP)
