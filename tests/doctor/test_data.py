@@ -314,3 +314,14 @@ def test_rows_are_looked_for_where_the_script_goes(folder):
     )
     Path("train.sh").write_text(f"cd {folder}/data\nswift rlhf {words}\n")
     assert "reward-column" in {one.rule for one in command.verdict_of(["train.sh"]).findings}
+
+
+def test_images_that_a_program_of_the_script_may_write_are_not_missed(folder):
+    written(folder / "rows.jsonl", [{**row, "images": ["gone.png"]} for row in ROWS])
+    words = (
+        "--rlhf_type grpo --model Qwen/Qwen2.5-VL-3B-Instruct --dataset rows.jsonl --reward_funcs accuracy"
+    )
+    for before, is_found in (("mkdir -p images", True), ("python fetch_images.py", False)):
+        Path("train.sh").write_text(f"{before}\nswift rlhf {words}\n")
+        found = {one.rule for one in command.verdict_of(["train.sh"]).findings}
+        assert ("row-image" in found) == is_found, before

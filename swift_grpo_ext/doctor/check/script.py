@@ -45,7 +45,7 @@ _IN_BETWEEN = ("then", "else", "elif", "do", "!", "time", "function")
 # Commands that write no file that a run reads, and what people source for their shell, not for a run's ranks.
 _WRITES_NOTHING = re.compile(
     r"[:\[(.].*|cat|cd|conda|date|echo|env|eval|exit|hostname|kill|ls|mkdir|module|nvidia-smi|pip|pkill|printf|ps"
-    "|pwd|read|rm|set|shopt|sleep|source|swift|test|touch|trap|true|ulimit|unset|wait|wandb|which"
+    "|pwd|read|rm|set|shopt|sleep|source|test|touch|trap|true|ulimit|unset|wait|wandb|which"
 )
 _OF_THE_SHELL = re.compile(
     r"(activate|conda\.sh|\.\w*rc|profile|set_env\.sh)$|\b(conda|mamba|micromamba|pyenv)\b|^[-\w]+$"
@@ -207,8 +207,10 @@ class _Reader:
         self.is_swift = command is not None
         for name in rest if head in ("read", "mapfile", "let") else ():
             self.values[name] = Unknown(f"${name}")
-        is_written = any(re.match(r"\d*&?>", word) for word in statement.words) and not command
-        self.makes_files |= is_written or not _WRITES_NOTHING.fullmatch(head.rpartition("/")[2])
+        is_server = command is not None and command.subcommand in ("rollout", "deploy")
+        is_written = any(re.match(r"\d*&?>", word) for word in statement.words)
+        writes = is_written or not _WRITES_NOTHING.fullmatch(head.rpartition("/")[2])
+        self.makes_files |= writes and not is_server
 
     def _moves(self, to: str, is_sure: bool) -> None:
         """``cd``: into a folder that is here, else where paths lead is not known."""

@@ -55,8 +55,8 @@ def _medium(run: Run, entry: Any, folder: Path, *, opens: bool) -> SeenMedium:
         elif os.path.isfile(folder / name):
             fix = f"export ROOT_IMAGE_DIR={folder}, or start the run there, or write absolute paths"
             return SeenMedium(entry, f"{name} lies beside the dataset, where ms-swift does not look", fix)
-        elif len(name) <= 200:
-            return SeenMedium(entry, f"{name} not found")
+        elif len(name) <= 200:  # a program of the script may write it
+            return SeenMedium(entry, "" if run.command.makes_files else f"{name} not found")
     return _opened(entry) if opens else SeenMedium(entry)
 
 

@@ -32,8 +32,6 @@ _FILES = {
     "system": re.compile(r".*\.txt"),
     **dict.fromkeys(("external_plugins", "custom_register_path", "custom_dataset_info"), _CODE),
     **dict.fromkeys(("dataset", "val_dataset"), _DATA),
-}
-_CHECKPOINTS = {
     **dict.fromkeys(("adapters", "ref_adapters"), _WEIGHTS),
     "resume_from_checkpoint": re.compile(".+"),
 }
@@ -186,7 +184,7 @@ def _packages(run: Run) -> Iterator[Problem]:
     scope=anywhere,
 )
 def _missing(run: Run) -> Iterator[Problem]:
-    for name, path in _absent(run, _FILES | _CHECKPOINTS):
+    for name, path in _absent(run, _FILES):
         names = path.replace(",", " ").split()
         several = f"separate names by blanks, without quotes around them: {' '.join(names)}"
         yield Problem(f"{path} not found", f"--{name}", several if len(names) > 1 else "check the path")
@@ -214,10 +212,7 @@ def _absent(run: Run, named: Mapping[str, re.Pattern[str]]) -> Iterator[tuple[st
     Raises:
         NotKnownError: a program of the script may write it, or the script changes its folder.
     """
-    # Another command of ms-swift that comes first may write a checkpoint.
-    is_second = run.launch.commands[:1] not in ([], [run.command])
-    names = [name for name in named if name in _FILES or not is_second]
-    for name in filter(run.arguments.is_known, names):
+    for name in filter(run.arguments.is_known, named):
         value = run.arguments.get(name)
         for word in value if isinstance(value, list) else [value] if value else []:
             path = drawn(str(word)) if named[name] is _DATA else str(word)
