@@ -2,8 +2,8 @@
 
 The flow, which `command.verdict_of` and `command.check` follow from top to bottom:
 
-1. **launch**. `inputs.runs` takes a command line, a configuration file or a plain script, of which
-   `launch/` reads the variables and the ``swift`` commands: words, and `unknown.Unknown` for others.
+1. **script**. `inputs.runs` takes a command line, a configuration file or a plain script, of which
+   `script` reads the variables and the ``swift`` commands: words, and `unknown.Unknown` for others.
 2. **facts**. Each ``swift rlhf`` becomes a `facts.run.Run`, which is data: arguments as ms-swift's parser
    sees them, variables, folders. What takes more is a function of a run, in the files beside: the
    model's sizes and DeepSpeed's file, the first rows, what rewards need of them.
