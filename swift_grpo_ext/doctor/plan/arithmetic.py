@@ -47,7 +47,7 @@ def update_peak(shape: ModelShape, work: Work, setting: Setting) -> tuple[float,
         inside = tokens * shape.text.recomputed(work.trained)
         held = row_bytes(shape.text, tokens, work.trained, setting.checkpointing) - inside
         predicted = setting.micro_batch * work.completion_tokens
-        logits = [factor * predicted * shape.text.vocab for factor in LOGITS]
+        logits: list[float] = [factor * predicted * shape.text.vocab for factor in LOGITS]
         if setting.scoring == "chunks":
             logits = [chunk_of_logits(shape.text, predicted)] * 2
         least, most = (held + max(size, inside) for size in logits)
