@@ -40,9 +40,9 @@ def fix(
         return load(loader, dataset_path, dataset_meta)
     except DatasetGenerationError as error:
         broken = broken_line(Path(dataset_path))
-        if broken is None:
+        if not broken:
             raise
-        print(broken, file=sys.stderr, flush=True)
+        print(broken, file=sys.stderr)
         raise SystemExit(1) from error
 
 
@@ -51,9 +51,8 @@ def broken_line(path: Path, most: int | None = None) -> DatasetRowError | None:
     if path.suffix != ".jsonl" or not path.is_file():
         return None
     with path.open("rb") as file:
-        for number, line in enumerate(islice(file, most), start=1):
-            what = _fault(line)
-            if what:
+        for number, line in enumerate(islice(file, most), 1):
+            if what := _fault(line):
                 return DatasetRowError(what, where=f"{path}:{number}", fix="fix the line")
     return None
 
