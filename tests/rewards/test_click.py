@@ -112,6 +112,47 @@ def test_kind_and_text():
     assert scored('{"action": "click"}', BOX) == 0.0
 
 
+@pytest.mark.parametrize(
+    ("text", "gold", "score"),
+    [
+        ("swipe(500, 900, 500, 100)", {"action": "swipe", "direction": "up"}, 1.0),
+        ("swipe(500, 900, 500, 100)", {"action": "swipe", "direction": "down"}, 0.0),
+        ("swipe(500, 900, 500, 100)", {"action": "scroll", "direction": "down"}, 1.0),
+        ("swipe(500, 900, 500, 100)", {"action": "scroll", "direction": "up"}, 0.0),
+        ("scroll(direction='left')", {"action": "swipe", "coordinate": [1, 5], "coordinate2": [9, 5]}, 1.0),
+        ('{"action": "swipe", "coordinate": [9, 5], "coordinate2": [1, 4]}', {"action": "swipe_left"}, 1.0),
+        ("swipe(500, 500, 500, 500)", {"action": "swipe", "direction": "down"}, 0.0),
+        ("pyautogui.scroll(-5)", {"action": "scroll", "direction": "down"}, 1.0),
+        ("pyautogui.scroll(5)", {"action": "scroll", "direction": "down"}, 0.0),
+    ],
+)
+def test_the_finger_of_a_swipe_moves_against_the_page(text, gold, score):
+    assert scored(text, {"solution": gold, "image_sizes": SIZES}) == score
+
+
+def test_a_drag_has_two_places():
+    gold = {"solution": {"action": "drag", "start_box": [0, 0, 20, 20], "end_box": [80, 80, 99, 99]}}
+    assert scored("drag(10, 10, 90, 90)", gold) == 1.0
+    assert scored("drag(start_box='(10,10)', end_box='(90,90)')", gold) == 1.0
+    assert scored('{"action": "left_click_drag", "path": [[10, 10], [50, 50], [90, 90]]}', gold) == 1.0
+    assert scored('{"action": "drag", "from": [10, 10], "to": [90, 90]}', gold) == 1.0
+    assert scored("drag(10, 10, 50, 50)", gold) == 0.0
+    assert scored("drag(90, 90, 10, 10)", gold) == 0.0
+    assert scored("click(10, 10)", gold) == 0.0
+
+
+def test_the_status_at_the_end_is_the_golds():
+    failed = {"solution": {"action": "terminate", "status": "failure"}}
+    assert scored('{"action": "terminate", "status": "fail"}', failed) == 1.0
+    assert scored('{"action": "terminate", "status": "success"}', failed) == 0.0
+    assert scored("finished()", failed) == 0.0
+    done = {"solution": {"action": "finished", "content": ""}}
+    assert scored("finished(content='The price is 5.')", done) == 1.0
+    assert scored("infeasible()", done) == 0.0
+    told = {"solution": {"action": "terminate", "text": "the price is 5"}}
+    assert scored("finished(content='price is 5')", told) == pytest.approx(6 / 7)
+
+
 def test_several_actions_are_none():
     assert scored("click(150, 120) click(0, 0)", BOX) == 0.0
     assert scored("click(0, 0) click(150, 120)", BOX) == 0.0
