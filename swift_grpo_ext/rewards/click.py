@@ -3,7 +3,6 @@
 import json
 import math
 from collections.abc import Callable
-from dataclasses import replace
 from functools import lru_cache
 from typing import Annotated, Any
 
@@ -66,7 +65,7 @@ def _gold_action(columns: Columns, places: Places) -> Action:
         place and converted([place], source, places.frame, columns, places)[0]
         for place in (action.target, action.end)
     )
-    action = replace(action, target=target, end=end)
+    action = Action(action.kind, target, action.text, end)
     if action.kind in _MOVES and not (action.text or action.towards):
         raise Unscorable(f"gold {gold!r:.80} has no direction")
     if action.kind.endswith(_NEED_A_PLACE) and action.target is None:

@@ -321,8 +321,7 @@ class Reward:
         try:
             return self.declared.checked(own) if own else own
         except SettingsError as error:
-            name = next(name for name in own if repr(name) in error.where)
-            raise Unscorable(f"column {name}: {error.what}") from None
+            raise Unscorable(f"column {error.where.split("'")[1]}: {error.what}") from None
 
     def __reduce__(self) -> str:
         """Pickled by its place, as functions are: a child process loads only the reward's own module."""

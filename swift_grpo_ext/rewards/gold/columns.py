@@ -8,6 +8,8 @@ from swift_grpo_ext.rewards.contract import Columns, Reward, Unscorable, gold_va
 from swift_grpo_ext.rewards.json_text import Json, decoded, literal, strict
 from swift_grpo_ext.rewards.place import MAX_ANSWER_CHARS, is_text
 
+_ENCODER = json.JSONEncoder(ensure_ascii=False, default=str)
+
 
 def gold_from(columns: Columns, names: tuple[str, ...], source: str, missing: Any = None) -> dict[str, Any]:
     """The columns of a row or batch with `source` in place of ``solution``, and without any other gold."""
@@ -42,7 +44,7 @@ def gold_strings(columns: Columns, names: tuple[str, ...]) -> list[str]:
 
 def as_text(value: Json) -> str:
     """A gold value as a model would write it: text as it is, anything else as JSON."""
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+    return value if isinstance(value, str) else _ENCODER.encode(value)
 
 
 def gold_completion(reward: Reward, columns: Columns, **parameters: object) -> str:

@@ -20,6 +20,7 @@ twice.
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any, Literal, TypeAlias
 
 from swift_grpo_ext.rewards.contract import Unread
@@ -89,7 +90,7 @@ def read(text: str, kind: Kind, order_of: OrderOf = as_corners) -> list[Region]:
         Unread: It holds none, more than `MAX_REGIONS`, or anything else beside them.
     """
     value = decoded(text, first_value, literal) if text[:1] in ("[", "{") else None
-    regions = regions_in(value if isinstance(value, (list, Mapping)) else text, kind, order_of)
+    regions = regions_in(value or text, kind, order_of)
     regions = regions or regions_in(_marked(text), kind, order_of)
     if len(regions) > MAX_REGIONS:
         raise Unread(f"{len(regions)} objects, at most {MAX_REGIONS} are read")
@@ -114,6 +115,7 @@ def role_of(key: str) -> str:
     return _ROLES.get(plain_key(key), "")
 
 
+@lru_cache(maxsize=1024)
 def plain_key(key: str) -> str:
     """A key without case and punctuation."""
     return "".join(filter(str.isalnum, key[:64].casefold()))
