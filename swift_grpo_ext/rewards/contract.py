@@ -321,7 +321,8 @@ class Reward:
         try:
             return self.declared.checked(own) if own else own
         except SettingsError as error:
-            raise Unscorable(f"column {error.where.split("'")[1]}: {error.what}") from None
+            _, name, _ = error.where.split("'")
+            raise Unscorable(f"column {name}: {error.what}") from None
 
     def __reduce__(self) -> str:
         """Pickled by its place, as functions are: a child process loads only the reward's own module."""

@@ -59,7 +59,6 @@ def _is(read: Callable[[str], object], text: str) -> bool:
     gold=GOLD,
     reads=("options", "choices"),
     cost="process",
-    gold_text=lambda row, **_: gold_strings(row, GOLD)[0],
 )
 def answer(
     completion: str, columns: Columns, *, relative_tolerance: Annotated[float, Field(ge=0, lt=1)] = 0.0
