@@ -28,7 +28,6 @@ class VisionFamily:
     frame: Frame  # in which the model writes boxes and points
     # For each capability that it has not the reason, one clause, fit for an error message.
     lacks: Mapping[Capability, str] = field(default_factory=dict)
-    lora_skips: str = ""  # module of the aligner without a linear layer, which LoRA cannot adapt
     image_blocks: Literal["none", "windows", "all"] = "none"  # layers where an image's tokens see each other
     audio_token_id: int | None = None  # as image_token_id, for sounds
     # Template or forward look for indicators, too; else these are embedded like words, and alone no image.

@@ -56,19 +56,14 @@ class Guard:
         """
         return self._attempt(part, action, reads_device)[0]
 
-    def together(
-        self, part: str, action: Callable[[], Result], leaves_others: Callable[[], bool] = lambda: False
-    ) -> Result | None:
+    def together(self, part: str, action: Callable[[], Result]) -> Result | None:
         """The same for a part of which ranks wait for each other: it is turned off on all of them alike.
 
-        Every rank must come here. Where ranks wait inside of the action (``leaves_others``), an error on one
-        of them alone is raised: the others cannot be called back.
+        Every rank must come here; they must not wait for each other inside of the action.
         """
         if not self.is_on(part):
             return None
         result, error = self._attempt(part, action, reads_device=True)
-        if error is not None and leaves_others():
-            raise error
         of_ranks = gather_object([(self._why_off.get(part, ""), error is not None)])
         for rank, (why, _) in enumerate(of_ranks):
             if why:

@@ -25,7 +25,6 @@ OVIS2 = VisionFamily(
     language_model=("model.language_model", "lm_head"),
     frame="norm1000",
     lacks={"vllm": _NO_VLLM_OVIS2},
-    lora_skips="visual_embeddings_table",
     reads_indicators=True,  # their embeddings are rows of the aligner's table
 )
 
