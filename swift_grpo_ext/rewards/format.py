@@ -54,7 +54,7 @@ def contents(text: str, grammar: str) -> list[str] | None:
         part = text[:end].strip()
         # Letters without width or ink and lone accents are nothing to see.
         shown = any(category(letter)[0] in "LNPS" and letter not in _BLANK for letter in part)
-        if end < 0 or (kind == "" and part) or (kind == "..." and not shown):
+        if end is None or end < 0 or (kind == "" and part) or (kind == "..." and not shown):
             return None
         blocks += [part] if kind == "..." else []
         text = text[end + len(mark) :]

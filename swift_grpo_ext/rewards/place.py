@@ -192,7 +192,7 @@ def _within(text: str, kind: Kind) -> str:
     if "\\" in text and (boxed := boxes(text if block is None else block, last_line=block is None)):
         return ", ".join(dict.fromkeys(boxed)) if kind == "several" else _only(boxed)
     if block is not None:
-        return block[label.end() :] if (label := _LABEL.match(block)) else block
+        return _behind_label(block)
     if kind == "located" and (place := _located(text)):
         return place
     if (line := _said(text, kind)) is not None:
@@ -200,6 +200,12 @@ def _within(text: str, kind: Kind) -> str:
     if kind != "leading" and not _is_short(text):
         raise Unread(f"no <answer>, no \\boxed{{}}, no last line 'Answer: ...', and over {MAX_WORDS} words")
     return text
+
+
+def _behind_label(text: str) -> str:
+    """What stands behind a label such as ``Answer:`` that a text begins with; else the text."""
+    label = _LABEL.match(text)
+    return text[label.end() :] if label else text
 
 
 def _is_short(text: str) -> bool:
@@ -234,20 +240,17 @@ def boxes(text: str, last_line: bool = True) -> list[str]:
     marks = list(_BOX.finditer(text, max(0, len(text) - MAX_ANSWER_CHARS)))
     line = text.rfind("\n", 0, marks[-1].start()) if marks and last_line else -1
     starts = [mark.end() for mark in marks[-8:] if mark.start() > line]
-    ends = [closed_at(text, start) for start in starts]
-    return [
-        text[start : end if end >= 0 else len(text)].strip() for start, end in zip(starts, ends, strict=True)
-    ]
+    return [text[start : closed_at(text, start)].strip() for start in starts]
 
 
-def closed_at(text: str, start: int = 0) -> int:
-    """Where the brace is closed that stands open there; -1 if it is not."""
+def closed_at(text: str, start: int = 0) -> int | None:
+    """Where the brace is closed that stands open there; None if it is not."""
     depth = 1
     for brace in _BRACE.finditer(text, start):
         depth += 1 if brace[0] == "{" else -1
         if not depth:
             return brace.start()
-    return -1
+    return None
 
 
 def _only(values: list[str]) -> str:
@@ -317,8 +320,7 @@ def bare_gold(text: str) -> str:
     boxed = boxes(text) if "\\" in text else []
     text = ", ".join(dict.fromkeys(boxed)) or text
     text = text if text.isascii() else text.translate(_WIDTH)
-    label = _LABEL.match(text)
-    return unwrapped(text[label.end() :] if label else text)
+    return unwrapped(_behind_label(text))
 
 
 def read_gold(columns: Columns, names: tuple[str, ...], read: Callable[[str], _T]) -> _T:
