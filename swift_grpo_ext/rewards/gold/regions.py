@@ -51,10 +51,6 @@ class Places:
             return "yxyx" if key == "box_2d" else "xyxy"
         return self.gold_order or self.order
 
-    def of_image(self, region: Region) -> int:
-        """Number of the image that a gold region lies in."""
-        return self.image_index if region.image is None else region.image
-
 
 @dataclass(frozen=True)
 class Objects(Places):
@@ -90,26 +86,20 @@ def matched(
     gain: Callable[[Any, Any], float],
     worst: float = 0.0,
 ) -> Outcome:
-    """Mean gain of the answer's boxes, or of its boxes and points; without gold, 1 if it says "nothing"."""
-    answer = answer_of(completion, "located")
-    if not gold:
-        return Outcome.of(1.0 if says_nothing(answer) else worst, answer, "nothing")
-    regions = stated(answer, kind, places, len(gold))
-    predicted = [region.place for region in regions if region.is_box or kind == "both"]
-    score = matched_mean(predicted, gold, gain, unmatched=worst) if predicted else worst
-    return Outcome.of(score, shown(predicted), shown(gold))
-
-
-def stated(answer: str, kind: Kind, places: Places, wanted: int) -> list[Region]:
-    """The objects of an answer.
+    """Mean gain of the answer's boxes, or of its boxes and points; without gold, 1 if it says "nothing".
 
     Raises:
         Unread: It holds none, or several where one is wanted.
     """
+    answer = answer_of(completion, "located")
+    if not gold:
+        return Outcome.of(1.0 if says_nothing(answer) else worst, answer, "nothing")
     regions = read(answer, kind, places.in_answers)
-    if wanted == 1 and len(regions) > 1:
+    if len(gold) == 1 and len(regions) > 1:
         raise Unread(f"{len(regions)} places for one target: {answer[:80]!r}")
-    return regions
+    predicted = [region.place for region in regions if region.is_box or kind == "both"]
+    score = matched_mean(predicted, gold, gain, unmatched=worst) if predicted else worst
+    return Outcome.of(score, shown(predicted), shown(gold))
 
 
 def shown(places: Iterable[object]) -> str:
@@ -127,10 +117,9 @@ def converted(
     """
     there = []
     for region in regions:
-        image = places.of_image(region)
-        _check_gold(region)
+        image = places.image_index if region.image is None else region.image
         there.append(moved(region, source, target, columns, image))
-        _check_inside(region, source, columns, image)
+        _check(region, source, columns, image)
     return there
 
 
@@ -174,8 +163,11 @@ def gold_regions(
     return regions, frame
 
 
-def _check_gold(region: Region) -> None:
-    """Refuse a gold place that no answer could meet: corners out of order, or without area.
+def _check(region: Region, frame: Frame, columns: Columns, image: int) -> None:
+    """Refuse a gold place that no answer could meet.
+
+    Its corners are out of order, it has no area, or, where the image's size is known, lies outside of the
+    image or is in fractions for pixels.
 
     Raises:
         Unscorable: It is such a place.
@@ -184,14 +176,6 @@ def _check_gold(region: Region) -> None:
         raise Unscorable("gold box with its corners out of order: x, y, width, height? then gold_order=xywh")
     if region.is_box and area(region.place) <= 0:
         raise Unscorable(f"gold box {list(region.place)} has no area")
-
-
-def _check_inside(region: Region, frame: Frame, columns: Columns, image: int) -> None:
-    """Refuse a gold place outside of the image, or fractions for pixels, where the image size is known.
-
-    Raises:
-        Unscorable: It is such a place.
-    """
     try:
         size = extent(frame, columns, image)
     except Unscorable:

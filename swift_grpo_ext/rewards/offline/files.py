@@ -140,12 +140,11 @@ def _of_run(tables: Rows, path: Path) -> Iterator[dict[str, Any]]:
 def with_image_sizes(rows: Rows, folder: Path, gold: bool) -> Rows:
     """The rows, with the original sizes of local images (from here, else `folder`) where a row has none."""
     names = ("original", "resized") if gold else ("original",)
+    unknown = [1000, 1000] if gold else []  # a gold is taken to the answers' frame and back: any size does
     sized = []
     for row in rows:
         images = None if row.get(SIZES_COLUMN) else row.get("images")
-        found = [_size(image, folder) for image in images] if isinstance(images, list) else []
-        if gold:  # it is taken to the answers' frame and back, so any size does
-            found = [size or [1000, 1000] for size in found]
+        found = [_size(image, folder) or unknown for image in images] if isinstance(images, list) else []
         sizes = [dict.fromkeys(names, size) for size in found]
         sized.append({**row, SIZES_COLUMN: sizes} if found and all(found) else row)
     return sized

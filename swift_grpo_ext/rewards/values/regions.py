@@ -110,11 +110,6 @@ def says_nothing(value: Json) -> bool:
     return all(map(says_nothing, value)) if isinstance(value, (list, tuple)) else value is None
 
 
-def role_of(key: str) -> str:
-    """What a key stands for, whatever its case and punctuation; "" for one that is not known."""
-    return _ROLES.get(plain_key(key), "")
-
-
 @lru_cache(maxsize=1024)
 def plain_key(key: str) -> str:
     """A key without case and punctuation."""
@@ -198,7 +193,7 @@ def _number(value: Any) -> float | None:
 
 def _described(value: Mapping[str, Any], kind: Kind, order_of: OrderOf, depth: int) -> list[Region]:
     """The object that a mapping describes, those that its parallel lists do, or those inside of it."""
-    roles = {key: role_of(str(key)) for key in value}
+    roles = {key: _ROLES.get(plain_key(str(key)), "") for key in value}
     given = {roles[key]: value[key] for key in reversed(list(value)) if value[key] is not None}
     regions = _named(given, depth)
     for key, inner in value.items():
