@@ -6,12 +6,13 @@ import json
 import math
 from collections.abc import Sequence
 from functools import lru_cache
+from itertools import chain
 from statistics import fmean
 
 import numpy
 
 from swift_grpo_ext.watch.report.bill import bill
-from swift_grpo_ext.watch.report.run import Completion, LoggedRun, whole
+from swift_grpo_ext.watch.report.run import Completion, LoggedRun, prompt_of, whole
 
 THUMBNAIL_SIDE = 320
 MOST_BYTES = 24 * 2**20  # of all thumbnails of a page together
@@ -34,8 +35,11 @@ def page_data(runs: Sequence[LoggedRun], names: Sequence[str], completions: int)
         return {**row, "prompt": prompts.setdefault(str(row.get("prompt")), len(prompts)), "images": numbers}
 
     def drawn(run: LoggedRun, name: str) -> dict[str, object]:
-        means = means_of_prompts(run)
-        rows = [{**shown(row), "of_prompt": means[_prompt_of(row)]} for row in rows_within(run, completions)]
+        means = {
+            prompt: fmean(chain.from_iterable(rewards.values()))
+            for prompt, rewards in run.rewards_of_prompts().items()
+        }
+        rows = [{**shown(row), "of_prompt": means[prompt_of(row)]} for row in rows_within(run, completions)]
         return {**_curves(run), "name": name, "completions": rows, "means": list(means.values())}
 
     data = {
@@ -45,23 +49,6 @@ def page_data(runs: Sequence[LoggedRun], names: Sequence[str], completions: int)
     }
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     return text.translate(_HARMLESS)
-
-
-def means_of_prompts(run: LoggedRun) -> dict[str, float]:
-    """The mean reward of each prompt's completions over a run, of several rewards their sum."""
-    rewards = run.reward_names()
-    sums: dict[str, list[float]] = {}
-    for row in run.completions:
-        sums.setdefault(_prompt_of(row), []).append(sum(_number(row.get(name)) for name in rewards))
-    return {prompt: fmean(of_prompt) for prompt, of_prompt in sums.items()}
-
-
-def _number(value: object) -> float:
-    return value if isinstance(value, (int, float)) else 0.0
-
-
-def _prompt_of(row: Completion) -> str:
-    return str([row.get(name) for name in ("prompt", "images", "gold")])
 
 
 def _curves(run: LoggedRun) -> dict[str, object]:

@@ -50,6 +50,20 @@ class LoggedRun:
         """Names of the reward functions."""
         return _reward_names(self.records)
 
+    def rewards_of_prompts(self) -> dict[str, dict[int, list[float]]]:
+        """Rewards of each prompt's completions, of several their sum, by the steps that asked for them."""
+        names = self.reward_names()
+        prompts: dict[str, dict[int, list[float]]] = {}
+        for row in self.completions:
+            total = sum(value for name in names if isinstance(value := row.get(name), (int, float)))
+            prompts.setdefault(prompt_of(row), {}).setdefault(row["step"], []).append(total)
+        return prompts
+
+
+def prompt_of(row: Completion) -> str:
+    """What a completion answers: its question, its pictures and its gold."""
+    return str([row.get(name) for name in ("prompt", "images", "gold")])
+
 
 def read_run(output_dir: str | Path) -> LoggedRun:
     """The newest GRPO run in an output folder; of one that was resumed, the part since then.

@@ -1,5 +1,6 @@
 """Is it learning? One sentence, a few figures, and the reasons."""
 
+import itertools
 import math
 import statistics
 from collections.abc import Iterable, Mapping
@@ -19,6 +20,7 @@ CLEAR = 3.0  # standard errors by which a mean reward must have moved
 LEAST_EFFECT = 0.05
 _PATIENCE = 3  # fewer steps may be chance, or the first one of a warmup, which has a learning rate of 0
 _TYPED = ("num_generations", "beta", "temperature", "learning_rate")  # arguments that are facts of a run
+_RECENT = 50  # steps whose groups are looked at for what taught nothing
 _AT_ITS_TOP = 0.95  # a reward that stands still there has nothing left to learn
 
 
@@ -81,7 +83,8 @@ def judge(run: LoggedRun) -> RunVerdict:
     cause = first_cause(list(_steps(run)), _typed(run), _PATIENCE)
     if cause and cause.id not in causes:
         causes[cause.id] = f"{cause.text}."
-    reasons = (*_of_held_out(run, history), *causes.values(), *_damage(run), *_what_counts(run))
+    told = (*_of_held_out(run, history), *causes.values(), *_silent_groups(run))
+    reasons = (*told, *_damage(run), *_what_counts(run))
     return _headline(run, history, cause, reasons)
 
 
@@ -172,6 +175,34 @@ def _of_monitors(run: LoggedRun) -> dict[str, str]:
         step = f" at step {event['step']}" if "step" in event else ""
         newest[name] = f"Monitor [{name}]{step}: {event.get('text', '')}"
     return newest
+
+
+def _silent_groups(run: LoggedRun) -> Iterable[str]:
+    """Where most groups teach nothing: what it would have spared to leave out prompts known for it."""
+    shares = list(run.finite("frac_reward_zero_std").values())[-_RECENT:]
+    if not shares or statistics.fmean(shares) <= 0.5:
+        return
+    since = run.records[-_RECENT:][0]["step"]
+    known: list[bool] = []  # of each group of these steps: the prompt's group before was silent
+    taught: list[bool] = []
+    for groups in run.rewards_of_prompts().values():
+        before = False
+        for step, rewards in groups.items():
+            varies = len(set(rewards)) > 1
+            if step >= since:
+                known.append(before)
+                taught.append(varies)
+            before = not varies
+    silent = f"In {statistics.fmean(shares):.0%} of the groups of the last {len(shares)} steps"
+    silent += " all rewards were equal, so they taught nothing."
+    if not any(known):
+        yield f"{silent} Of which prompts is known once they are asked twice, with --log_completions true."
+        return
+    lost = statistics.fmean(itertools.compress(known, taught)) if any(taught) else 0.0
+    yield (
+        f"{silent} To leave out prompts whose group before was already so would have spared "
+        f"{statistics.fmean(known):.0%} of the rollouts, and lost {lost:.0%} of the groups that taught."
+    )
 
 
 def _typed(run: LoggedRun) -> RunFacts:

@@ -9,7 +9,7 @@ from swift_grpo_ext.watch.journal import Journal
 from swift_grpo_ext.watch.report import write_report
 from swift_grpo_ext.watch.report.run import read_run
 from swift_grpo_ext.watch.report.verdict import judge, trend
-from tests.watch.report.made_up_run import data_of, write_run
+from tests.watch.report.made_up_run import data_of, table, write_run
 
 
 @pytest.mark.parametrize(
@@ -136,3 +136,24 @@ def test_a_reward_that_stands_still_beside_one_that_learns_is_named(tmp_path):
 def test_a_rise_that_is_clear_and_small_is_none(tmp_path):
     rewards = [0.471 + 0.0001 * step for step in range(50)]
     assert judge(read_run(write_run(tmp_path / "run", rewards))).headline.startswith("No clear change")
+
+
+def test_silent_groups_say_what_leaving_known_prompts_out_would_have_spared(tmp_path):
+    """Each of two prompts is asked every second step: one is always silent, one in every second visit."""
+    tables = []
+    for step in range(1, 41):
+        varies = step % 4 == 0
+        rows = {**table(step, "abcd", prompt=f"prompt {step % 2}"), "ext_format": [0.0] * 4}
+        tables.append(rows if varies else {**rows, "ext_choice": [0.0] * 4})
+    run = write_run(tmp_path / "run", [0.5] * 40, completions=tables, frac_reward_zero_std=0.75)
+    (reason,) = [each for each in judge(read_run(run)).reasons if "rewards were equal" in each]
+    assert reason.startswith("In 75% of the groups of the last 40 steps all rewards were equal")
+    # 19 later visits of the one, and 10 of the other: those that taught.
+    assert reason.endswith("would have spared 72% of the rollouts, and lost 100% of the groups that taught.")
+
+
+def test_silent_groups_without_completions_say_how_to_see_their_prompts(tmp_path):
+    run = write_run(tmp_path / "run", [0.5] * 40, frac_reward_zero_std=0.6)
+    assert any("with --log_completions true." in each for each in judge(read_run(run)).reasons)
+    run = write_run(tmp_path / "few", [0.5] * 40, frac_reward_zero_std=0.5)
+    assert not any("rewards were equal" in each for each in judge(read_run(run)).reasons)
