@@ -65,23 +65,17 @@ def _in_two_layouts(
     model: nn.Module, batch: MicroBatch, stock: Stock, rows: range, dtype: torch.dtype
 ) -> tuple[PerToken, PerToken]:
     """Log-probs of rows one by one, and below fp32 in another layout; at once where they cannot be parted."""
-    keep = batch.completion_mask.shape[1]
-
-    def at_once() -> PerToken:
-        lengths = batch.inputs["attention_mask"][:, -keep:].sum(1)
-        region = SimpleNamespace(logits_to_keep=keep, seq_lengths=lengths)
-        return stock(model, dict(batch.given), region)[0][: len(rows)]
 
     def in_batches_of(size: int) -> PerToken:
         parts = (rows[start : start + size] for start in rows[::size])
         return torch.cat([_stock_rows(model, batch, stock, part) for part in parts])
 
     if batch.media is None:  # no row can be taken out with its pixels
-        return (at_once(),) * 2
+        return (_at_once(model, batch, stock, rows),) * 2
     alone = in_batches_of(1)
     if dtype not in (torch.float16, torch.bfloat16):
         return alone, alone
-    return alone, at_once() if is_flat(batch.given) else in_batches_of(2)
+    return alone, _at_once(model, batch, stock, rows) if is_flat(batch.given) else in_batches_of(2)
 
 
 def encodes_one_by_one(model: nn.Module, batch: MicroBatch, tower: Sequence[nn.Module], stock: Stock) -> str:
@@ -96,7 +90,8 @@ def encodes_one_by_one(model: nn.Module, batch: MicroBatch, tower: Sequence[nn.M
     with torch.no_grad(), without_dropout(model):
         for rows in (range(1), range(2)):
             with calls_of(tower) as counted:
-                _stock_rows(model, batch, stock, rows)
+                several = len(rows) > 1 and is_flat(batch.given)
+                (_at_once if several else _stock_rows)(model, batch, stock, rows)
             calls.append(counted)
     # A row without an image calls nothing, or once.
     more = any(number < calls[1][part] for part, number in calls[0].items())
@@ -116,8 +111,19 @@ def calls_of(modules: Iterable[nn.Module]) -> Iterator[Counter[nn.Module]]:
             hook.remove()
 
 
+def _at_once(model: nn.Module, batch: MicroBatch, stock: Stock, rows: range) -> PerToken:
+    """Stock log-probs of the first rows, of a pass over the whole micro-batch as it is."""
+    keep = batch.completion_mask.shape[1]
+    lengths = batch.inputs["attention_mask"][:, -keep:].sum(1)
+    region = SimpleNamespace(logits_to_keep=keep, seq_lengths=lengths)
+    return stock(model, dict(batch.given), region)[0][: len(rows)]
+
+
 def _stock_rows(model: nn.Module, batch: MicroBatch, stock: Stock, rows: range) -> Float[Tensor, "rows keep"]:
-    """Stock log-probs of some rows; without padding ms-swift is told how much of a row's end to take."""
+    """Stock log-probs of some rows, padded: of one, where ms-swift takes rows without padding.
+
+    It is then told how much of a row's end to take.
+    """
     keep = batch.completion_mask.shape[1]
     inputs = batch.row_inputs(rows)
     width = min(keep, inputs["input_ids"].shape[1] - 1)

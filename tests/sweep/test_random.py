@@ -103,7 +103,7 @@ def by_ranks(case, model, rows, folder):
     plugins = [] if "deepspeed" in options else [DOUBLE]
     alone = {name: value for name, value in options.items() if name not in SHARDED}
     alone["per_device_train_batch_size"] *= ranks
-    drawn_otherwise = options.get("deepspeed") == "zero3" and options["tuner_type"] != "full"
+    drawn_otherwise = options.get("deepspeed") == "zero3" and options.get("tuner_type", "full") != "full"
 
     def run(kind):
         by_itself = kind == "Stock" and not drawn_otherwise

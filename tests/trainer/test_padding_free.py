@@ -8,6 +8,7 @@ from swift.arguments.sft_args import SftArguments
 
 from swift_grpo_ext import testing
 from swift_grpo_ext.plugin_files import plugin_file
+from swift_grpo_ext.trainer import passes
 from tests.trainer.runs import STOCK, gains, told
 from tests.trainer.runs import figures_in_double as figures
 
@@ -57,6 +58,17 @@ def test_hybrid_layers_take_packs_without_flash_linear_attention(digits, tmp_pat
     assert not any("self-check failed" in message for message in messages)
     for name in stock:
         assert ours[name] == pytest.approx(stock[name], abs=2e-6, rel=2e-5), name
+
+
+def test_where_ranks_wait_for_each_call_of_the_tower(tiny_qwen, digits, tmp_path, monkeypatch):
+    """Its calls are counted over one row and over the micro-batch, which cannot be parted into rows of two."""
+    monkeypatch.setattr(passes, "gathers_parameters", lambda host: True)
+    with told() as messages:
+        figures(tiny_qwen, digits.train, tmp_path, per_device_train_batch_size=8, **FLAT)
+    said = "\n".join(messages)
+    assert "shared_prefix on, vision_once on" in said
+    assert "first pass raised" not in said
+    assert "self-check failed" not in said
 
 
 def test_without_packs_rows_stay_as_they_are(tiny_qwen, digits, tmp_path):
