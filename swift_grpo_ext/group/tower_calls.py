@@ -19,6 +19,7 @@ from transformers import PreTrainedModel
 from swift_grpo_ext.group.media import Family, SeeingModel
 from swift_grpo_ext.group.vision import Features, Images, outside_of_language
 from swift_grpo_ext.hugging_face.answers import DEEPSTACK, parts_of
+from swift_grpo_ext.hugging_face.tower_plans import planned_in_main_memory
 from swift_grpo_ext.swap import swapped
 
 # What an encoder answers, in one of the forms that `parts_of` knows.
@@ -99,7 +100,7 @@ def in_step(
     features are added to the language model's input times zero, for the same order in the backward pass.
     """
     owner, name = encoder_of(base, family)
-    encode = getattr(owner, name)
+    encode = planned_in_main_memory(owner, getattr(owner, name))
     of_tower = name == "forward"
     unused: list[Features] = []
     done = 0

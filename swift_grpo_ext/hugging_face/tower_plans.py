@@ -1,0 +1,61 @@
+"""What a vision tower of Qwen's works out from grids alone, in main memory, so that no GPU is waited for.
+
+Positions, windows and lengths come from functions of transformers (since 5.12) that read a grid value by
+value, and attention without flash's kernels reads the lengths three times in every layer: on a GPU the CPU
+waits each time until the queue of kernels is empty. Here these functions get the grid's copy in main memory,
+and what they make follows to the device, but for lengths that are only read.
+"""
+
+import sys
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from functools import partial
+from typing import Any
+
+from swift_grpo_ext.swap import swapped
+
+_PLANS = "get_vision_"
+_LENGTHS = "torch.int32"  # the type of cumulative lengths alone
+
+
+def planned_in_main_memory(owner: Any, encode: Callable[..., Any]) -> Callable[..., Any]:
+    """An encoder, by its module, whose plans wait for nothing; others are left as they are.
+
+    GLM's towers take lengths and grids into their embeddings as well, so they need them on the device.
+    """
+    module = sys.modules[type(owner).__module__]
+    plans = {name: plan for name, plan in vars(module).items() if name.startswith(_PLANS)}
+    if not plans or ".qwen" not in module.__name__:
+        return encode
+    config = getattr(owner.config, "vision_config", owner.config)
+    keeps_lengths = "flash" not in str(config._attn_implementation)
+
+    def encoded(*args: Any, **kwargs: Any) -> Any:
+        copies = {id(value): value.cpu() for value in (*args, *kwargs.values()) if _is_grid(value)}
+        with ExitStack() as stack:
+            for name, plan in plans.items():
+                stack.enter_context(swapped(module, name, partial(_planned, plan, copies, keeps_lengths)))
+            return encode(*args, **kwargs)
+
+    return encoded
+
+
+def _is_grid(value: Any) -> bool:
+    return getattr(value, "shape", ())[1:] == (3,) and not value.is_floating_point()
+
+
+def _planned(
+    plan: Callable[..., Any],
+    copies: Mapping[int, Any],
+    keeps_lengths: bool,
+    grid: Any,
+    *rest: Any,
+    **options: Any,
+) -> Any:
+    made = plan(copies.get(id(grid), grid), *rest, **options)
+
+    def moved(value: Any) -> Any:
+        is_read = keeps_lengths and str(getattr(value, "dtype", "")) == _LENGTHS
+        return value.to(grid.device, non_blocking=True) if hasattr(value, "to") and not is_read else value
+
+    return tuple(map(moved, made)) if isinstance(made, tuple) else moved(made)
