@@ -55,7 +55,8 @@ class RunTower:
 def blank_image(host: Host, family: VisionFamily) -> Images:
     """A small black image, prepared as the template prepares any other; of a grid the smallest part."""
     template = host.template
-    encoded = template.encode({**_ROW, "images": [Image.new("RGB", (_SIDE, _SIDE))]})
+    row = {**_ROW, "images": [Image.new("RGB", (_SIDE, _SIDE))]}
+    encoded = template.encode(row, return_length=True)  # which rows without padding are joined by
     images = assign_media(template.data_collator([encoded]), family.media)[PIXELS]
     tower = base_model(host, host.model).get_submodule(family.vision_tower[0])
     side = getattr(tower, "spatial_merge_size", None)

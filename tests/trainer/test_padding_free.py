@@ -8,8 +8,8 @@ from swift.arguments.sft_args import SftArguments
 
 from swift_grpo_ext import testing
 from swift_grpo_ext.plugin_files import plugin_file
-from swift_grpo_ext.trainer import passes
-from tests.trainer.runs import STOCK, gains, told
+from swift_grpo_ext.trainer import passes, tower
+from tests.trainer.runs import STOCK, gains, mixed_rows, told
 from tests.trainer.runs import figures_in_double as figures
 
 FLAT = {"padding_free": True, "attn_impl": scripted.SEGMENTS}
@@ -69,6 +69,17 @@ def test_where_ranks_wait_for_each_call_of_the_tower(tiny_qwen, digits, tmp_path
     assert "shared_prefix on, vision_once on" in said
     assert "first pass raised" not in said
     assert "self-check failed" not in said
+
+
+def test_the_made_up_image_of_a_trained_tower_in_rows_of_text(digits, tmp_path, monkeypatch):
+    """DDP waits for its gradients, so it runs over an image that is made up: a row without padding, too."""
+    model = testing.tiny_checkpoint("qwen3_vl", tmp_path / "model")
+    monkeypatch.setattr(tower, "waits_for_gradients", lambda: True)
+    rows = mixed_rows(digits, tmp_path / "text.jsonl", 0)
+    trained = {"freeze_vit": False, "per_device_train_batch_size": 8, **FLAT}
+    with told() as messages:
+        figures(model, rows, tmp_path / "run", **trained)
+    assert not any("first pass raised" in text or "self-check failed" in text for text in messages)
 
 
 def test_without_packs_rows_stay_as_they_are(tiny_qwen, digits, tmp_path):
