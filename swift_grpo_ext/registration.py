@@ -12,6 +12,7 @@ from typing import NoReturn
 
 from swift_grpo_ext import versions
 from swift_grpo_ext.errors import EnvironmentMismatchError, SwiftGrpoExtError
+from swift_grpo_ext.faults import in_one_line
 from swift_grpo_ext.parts import PARTS, PREFLIGHT, check_disabled, check_part_names
 from swift_grpo_ext.plugin_files import check_one_copy
 from swift_grpo_ext.settings import current_settings
@@ -63,9 +64,10 @@ def print_error(
     error: BaseException,
     trace: TracebackType | None,
 ) -> None:
-    """End a process by the line of an error of ours alone: ms-swift's 80 lines of stack say no more."""
-    if isinstance(error, SwiftGrpoExtError):
-        print(error, file=sys.stderr)
+    """End a process by the line of an error of ours, or of a known fault: 80 lines of stack say no more."""
+    ours = error if isinstance(error, SwiftGrpoExtError) else in_one_line(error, trace)
+    if ours:
+        print(ours, file=sys.stderr)
     else:
         before(kind, error, trace)
 

@@ -1,0 +1,103 @@
+"""Faults of a command that ms-swift ends with a stack of calls: here each is one line, with what mends it.
+
+Told apart by ms-swift's function that the exception went through last, and by what it says.
+"""
+
+import re
+from collections.abc import Iterator
+from types import TracebackType
+from typing import NamedTuple
+
+from swift_grpo_ext.errors import RefusedError, in_a_line
+
+
+class _Fault(NamedTuple):
+    function: str  # of ms-swift
+    says: str  # pattern of the exception in a line
+    fix: str
+    what: str = ""  # in the place of the exception's own words
+
+
+_FAULTS = (
+    _Fault(
+        "_load_dataset_path",
+        "StopIteration",
+        "give --dataset and --val_dataset files with rows",
+        "a file of rows is empty",
+    ),
+    _Fault(
+        "_load_repo_dataset",
+        "local path does not exist",
+        "paths of --dataset and --val_dataset count from the folder of the command",
+    ),
+    _Fault(
+        "sample_dataset",
+        "ZeroDivisionError",
+        "a row needs messages: --columns renames those of yours",
+        "no row of a data set can be read",
+    ),
+    _Fault(
+        "_add_version",
+        "(Permission|NotADirectory|OS|FileExists)Error",
+        "name a folder that can be made and written by --output_dir",
+    ),
+    _Fault(
+        "import_external_file",
+        "",
+        "mend the file, or leave it out of --external_plugins",
+        "a plugin file cannot be imported: {error}",
+    ),
+    _Fault(
+        "json_parse_to_dict",
+        "JSONDecodeError",
+        "--deepspeed takes zero0 to zero3, a preset of ours or a file",
+        "an option (--deepspeed, --columns ...) names no file and is no JSON",
+    ),
+    _Fault(
+        "_init_generation_batch_params",
+        "must be evenly divisible",
+        "--num_generations has to divide GPUs x --per_device_train_batch_size x accumulation",
+    ),
+    _Fault("_new_from_pretrained", "FlashAttention", "install flash-attn, or --attn_impl sdpa"),
+    _Fault(
+        "_new_from_pretrained",
+        r"AttributeError: '\w+Config' object",
+        "leave --model_type out: config.json says which model it is",
+        "--model_type names another kind of model than its config.json: {error}",
+    ),
+    _Fault(
+        "_prepare_rewards",
+        "Number of reward weights",
+        "give --reward_weights one number for each of --reward_funcs",
+    ),
+    _Fault(
+        "_prepare_rewards",
+        "TypeError",
+        "register a class whose __call__ takes completions and columns (docs/rewards/write-your-own.md)",
+        "a reward of --reward_funcs cannot be made: {error}",
+    ),
+)
+
+
+def in_one_line(error: BaseException, trace: TracebackType | None) -> RefusedError | None:
+    """A known fault as an error of ours, with the line of the user's own file that raised it; else None."""
+    calls = list(_calls(trace))
+    of_host = (call for call in reversed(calls) if call.tb_frame.f_globals["__name__"].startswith("swift."))
+    function = next((call.tb_frame.f_code.co_name for call in of_host), "")
+    said = in_a_line(error)
+    for fault in _FAULTS:
+        if fault.function == function and re.search(fault.says, said):
+            file = calls[-1].tb_frame.f_code.co_filename
+            is_installed = "site-packages" in file or file.startswith("<")
+            where = "" if is_installed else f"{file}:{calls[-1].tb_lineno}"
+            return RefusedError(
+                (fault.what or "{error}").replace("{error}", said), where=where, fix=fault.fix
+            )
+    return None
+
+
+def _calls(trace: TracebackType | None) -> Iterator[TracebackType]:
+    """The calls of a stack, the innermost last."""
+    while trace is not None:
+        yield trace
+        trace = trace.tb_next

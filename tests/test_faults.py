@@ -1,0 +1,68 @@
+"""What people get wrong at the start of a run is one line, and everything else keeps its stack."""
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import swift
+
+from swift_grpo_ext.faults import _FAULTS, in_one_line
+
+
+def raised_by(call, *args, **kwargs):
+    with pytest.raises(Exception) as raised:  # noqa: PT011
+        call(*args, **kwargs)
+    return in_one_line(raised.value, raised.tb)
+
+
+def test_a_plugin_file_is_named_with_its_line(tmp_path):
+    from swift.utils import import_external_file
+
+    plugin = tmp_path / "mine.py"
+    plugin.write_text("x = 1\nimport nothing_like_that\n")
+    told = str(raised_by(import_external_file, str(plugin)))
+    assert told.startswith(
+        "swift-grpo-ext: a plugin file cannot be imported: ModuleNotFoundError: No module named"
+    )
+    assert f"[{plugin}:2] -> mend the file" in told
+    assert "gone.py" in str(raised_by(import_external_file, str(tmp_path / "gone.py")))
+
+
+def test_rows_that_are_not_there(tmp_path, monkeypatch):
+    from swift.dataset import load_dataset
+
+    monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "cache"))
+    gone = str(tmp_path / "gone.jsonl")
+    assert f"`{gone}`" in str(raised_by(load_dataset, [gone]))
+    empty = tmp_path / "empty.jsonl"
+    empty.write_text("")
+    assert "a file of rows is empty -> give --dataset" in str(raised_by(load_dataset, [str(empty)]))
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text(json.dumps({"foo": "bar"}) + "\n")
+    assert "--columns renames" in str(raised_by(load_dataset, [f"{rows}#4"]))
+
+
+def test_arguments(tmp_path):
+    from swift.arguments import SftArguments
+    from swift.utils import json_parse_to_dict
+
+    assert "--deepspeed takes zero0" in str(raised_by(json_parse_to_dict, "zero9"))
+    file = tmp_path / "file"
+    file.write_text("")
+    arguments = SimpleNamespace(output_dir=str(file / "out"), add_version=True, logging_dir=None)
+    told = str(raised_by(SftArguments._add_version, arguments))
+    assert "NotADirectoryError" in told
+    assert told.endswith("by --output_dir")
+
+
+def test_what_is_not_known_keeps_its_stack():
+    assert raised_by(json.loads, "{") is None
+    assert in_one_line(KeyError("x"), None) is None
+
+
+@pytest.mark.parametrize("fault", _FAULTS, ids=lambda fault: fault.function)
+def test_each_function_is_ms_swifts(fault):
+    host = Path(swift.__file__).parent
+    files = (path.read_text(encoding="utf-8") for path in host.rglob("*.py"))
+    assert any(f"def {fault.function}(" in text for text in files)
