@@ -50,13 +50,13 @@ async def answered(call: Callable[..., object], *arguments: object) -> Reply:
     try:
         value = call(*arguments)
         value = await value if inspect.iscoroutine(value) else value
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         ended = "refused" if isinstance(error, BrokenContractError) else "error"
         value, trace = told(error), traceback.format_exc()
     return Reply(ended, value, time.perf_counter() - started, trace)
 
 
-def told(error: Exception) -> str:
+def told(error: BaseException) -> str:
     """What an exception says: one of this package is a sentence."""
     is_ours = isinstance(error, SwiftGrpoExtError)
     return str(error).removeprefix("swift-grpo-ext: ") if is_ours else repr(error)

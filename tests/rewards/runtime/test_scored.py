@@ -1,5 +1,6 @@
 import json
 import re
+import sys
 import time
 from types import SimpleNamespace
 
@@ -97,6 +98,13 @@ def test_a_guarded_reward_always_returns_one_score_per_completion():
         assert report.failures == failures
         assert (report.first.kind if report.first else None) == kind
     assert scores == [1.0, None, None]
+
+
+def test_a_reward_that_ends_the_program_has_failed(capsys):
+    scored = Scored(lambda completions, **columns: sys.exit(3), "leaves")
+    assert scored(["a"]) == [None]
+    assert drain("leaves").failures == 1
+    assert "reward 'leaves': SystemExit(3)" in capsys.readouterr().err
 
 
 def test_infinite_scores_are_not_scored_counted_and_told(capsys):
