@@ -4,7 +4,7 @@ Told apart by ms-swift's function that the exception went through last, and by w
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from types import TracebackType
 from typing import NamedTuple
 
@@ -12,7 +12,7 @@ from swift_grpo_ext.errors import RefusedError, in_a_line
 
 
 class _Fault(NamedTuple):
-    function: str  # of ms-swift
+    function: str  # of ms-swift; empty: any
     says: str  # pattern of the exception in a line
     fix: str
     what: str = ""  # in the place of the exception's own words
@@ -76,6 +76,23 @@ _FAULTS = (
         "register a class whose __call__ takes completions and columns (docs/rewards/write-your-own.md)",
         "a reward of --reward_funcs cannot be made: {error}",
     ),
+    _Fault("", "Could not find the transformer layer class", "--deepspeed zero3 in the place of --fsdp"),
+    _Fault("", "'Tensor' object has no attribute 'device_mesh'", "--deepspeed zero3 in the place of --fsdp"),
+    _Fault(
+        "",
+        "Expected to have finished reduction in the prior iteration",
+        "--ddp_find_unused_parameters true, or --freeze_vit true: some weights take part in no forward",
+    ),
+    _Fault(
+        "",
+        "does not work with use_dora",
+        "--use_dora false, or --target_modules without layers of that kind",
+    ),
+    _Fault(
+        "",
+        "element 0 of tensors does not require grad",
+        "where only the tower trains each row needs an image; else --freeze_llm false",
+    ),
 )
 
 
@@ -86,14 +103,16 @@ def in_one_line(error: BaseException, trace: TracebackType | None) -> RefusedErr
     function = next((call.tb_frame.f_code.co_name for call in of_host), "")
     said = in_a_line(error)
     for fault in _FAULTS:
-        if fault.function == function and re.search(fault.says, said):
-            file = calls[-1].tb_frame.f_code.co_filename
-            is_installed = "site-packages" in file or file.startswith("<")
-            where = "" if is_installed else f"{file}:{calls[-1].tb_lineno}"
-            return RefusedError(
-                (fault.what or "{error}").replace("{error}", said), where=where, fix=fault.fix
-            )
+        if fault.function in ("", function) and re.search(fault.says, said):
+            what = (fault.what or "{error}").replace("{error}", said)
+            return RefusedError(what, where=_own_line(calls), fix=fault.fix)
     return None
+
+
+def _own_line(calls: Sequence[TracebackType]) -> str:
+    """File and line of the innermost call, where that is in no installed package."""
+    file = calls[-1].tb_frame.f_code.co_filename if calls else "<"
+    return "" if "site-packages" in file or file.startswith("<") else f"{file}:{calls[-1].tb_lineno}"
 
 
 def _calls(trace: TracebackType | None) -> Iterator[TracebackType]:

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 import swift
+import torch
 
 from swift_grpo_ext.faults import _FAULTS, in_one_line
 
@@ -61,7 +62,23 @@ def test_what_is_not_known_keeps_its_stack():
     assert in_one_line(KeyError("x"), None) is None
 
 
-@pytest.mark.parametrize("fault", _FAULTS, ids=lambda fault: fault.function)
+def test_what_torch_and_peft_say_of_a_model_that_cannot_train_so():
+    weights = torch.ones(1)
+    told = str(raised_by(weights.sum().backward))
+    assert "does not require grad" in told
+    assert "--freeze_llm false" in told
+    # Made up: of two ranks, and of a layer of PEFT's.
+    reduction = RuntimeError(
+        "Expected to have finished reduction in the prior iteration before starting\na new one"
+    )
+    assert "--ddp_find_unused_parameters true" in str(in_one_line(reduction, None))
+    dora = ValueError("lora.ParamWrapper does not work with use_dora=True.")
+    assert "--use_dora false" in str(in_one_line(dora, None))
+
+
+@pytest.mark.parametrize(
+    "fault", [fault for fault in _FAULTS if fault.function], ids=lambda fault: fault.function
+)
 def test_each_function_is_ms_swifts(fault):
     host = Path(swift.__file__).parent
     files = (path.read_text(encoding="utf-8") for path in host.rglob("*.py"))
