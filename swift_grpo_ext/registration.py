@@ -12,7 +12,6 @@ from typing import NoReturn
 
 from swift_grpo_ext import versions
 from swift_grpo_ext.errors import EnvironmentMismatchError, SwiftGrpoExtError
-from swift_grpo_ext.faults import in_one_line
 from swift_grpo_ext.parts import PARTS, PREFLIGHT, check_disabled, check_part_names
 from swift_grpo_ext.plugin_files import check_one_copy
 from swift_grpo_ext.settings import current_settings
@@ -20,6 +19,7 @@ from swift_grpo_ext.version import __version__
 
 LONGEST = 160  # characters of the line at the start of a run
 SHARED = "a group's prompt and images are computed once"
+FAULTS = "swift_grpo_ext.doctor.faults"  # loaded when an exception ends the process
 NOT_UNDER_MEGATRON = "Megatron: no shared prompts, images, monitors"
 
 _registered: dict[str, list[str]] = {}
@@ -65,7 +65,8 @@ def print_error(
     trace: TracebackType | None,
 ) -> None:
     """End a process by the line of an error of ours, or of a known fault: 80 lines of stack say no more."""
-    ours = error if isinstance(error, SwiftGrpoExtError) else in_one_line(error, trace)
+    is_ours = isinstance(error, SwiftGrpoExtError)
+    ours = error if is_ours else import_module(FAULTS).in_one_line(error, trace)
     if ours:
         print(ours, file=sys.stderr)
     else:

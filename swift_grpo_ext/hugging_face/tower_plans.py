@@ -7,7 +7,7 @@ and what they make follows to the device, but for lengths that are only read.
 """
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
 from typing import Any
@@ -31,10 +31,20 @@ def planned_in_main_memory(owner: Any, encode: Callable[..., Any]) -> Callable[.
     keeps_lengths = "flash" not in str(config._attn_implementation)
 
     def encoded(*args: Any, **kwargs: Any) -> Any:
-        copies = {id(value): value.cpu() for value in (*args, *kwargs.values()) if _is_grid(value)}
+        grid = next(filter(_is_grid, (*args, *kwargs.values())))
+        copy = grid.cpu()
+
+        def moved(value: Any) -> Any:
+            is_read = keeps_lengths and str(getattr(value, "dtype", "")) == _LENGTHS
+            return value.to(grid.device, non_blocking=True) if hasattr(value, "to") and not is_read else value
+
+        def planned(plan: Callable[..., Any], _grid: Any, *rest: Any, **options: Any) -> Any:
+            made = plan(copy, *rest, **options)
+            return tuple(map(moved, made)) if isinstance(made, tuple) else moved(made)
+
         with ExitStack() as stack:
             for name, plan in plans.items():
-                stack.enter_context(swapped(module, name, partial(_planned, plan, copies, keeps_lengths)))
+                stack.enter_context(swapped(module, name, partial(planned, plan)))
             return encode(*args, **kwargs)
 
     return encoded
@@ -42,20 +52,3 @@ def planned_in_main_memory(owner: Any, encode: Callable[..., Any]) -> Callable[.
 
 def _is_grid(value: Any) -> bool:
     return getattr(value, "shape", ())[1:] == (3,) and not value.is_floating_point()
-
-
-def _planned(
-    plan: Callable[..., Any],
-    copies: Mapping[int, Any],
-    keeps_lengths: bool,
-    grid: Any,
-    *rest: Any,
-    **options: Any,
-) -> Any:
-    made = plan(copies.get(id(grid), grid), *rest, **options)
-
-    def moved(value: Any) -> Any:
-        is_read = keeps_lengths and str(getattr(value, "dtype", "")) == _LENGTHS
-        return value.to(grid.device, non_blocking=True) if hasattr(value, "to") and not is_read else value
-
-    return tuple(map(moved, made)) if isinstance(made, tuple) else moved(made)

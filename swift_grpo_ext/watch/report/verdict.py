@@ -1,6 +1,5 @@
 """Is it learning? One sentence, a few figures, and the reasons."""
 
-import itertools
 import math
 import statistics
 from collections.abc import Iterable, Mapping
@@ -183,25 +182,24 @@ def _silent_groups(run: LoggedRun) -> Iterable[str]:
     if not shares or statistics.fmean(shares) <= 0.5:
         return
     since = run.records[-_RECENT:][0]["step"]
-    known: list[bool] = []  # of each group of these steps: the prompt's group before was silent
-    taught: list[bool] = []
+    known: list[bool] = []  # of each group of these steps: that of its prompt before was silent
+    lost: list[bool] = []  # the same of those that taught
     for groups in run.rewards_of_prompts().values():
         before = False
         for step, rewards in groups.items():
-            varies = len(set(rewards)) > 1
-            if step >= since:
-                known.append(before)
-                taught.append(varies)
-            before = not varies
-    silent = f"In {statistics.fmean(shares):.0%} of the groups of the last {len(shares)} steps"
-    silent += " all rewards were equal, so they taught nothing."
+            silent = len(set(rewards)) == 1
+            known += [before] * (step >= since)
+            lost += [before] * (step >= since and not silent)
+            before = silent
+    said = f"In {statistics.fmean(shares):.0%} of the groups of the last {len(shares)} steps"
+    said += " all rewards were equal, so they taught nothing."
     if not any(known):
-        yield f"{silent} Of which prompts is known once they are asked twice, with --log_completions true."
+        yield f"{said} Of which prompts is known once they are asked twice, with --log_completions true."
         return
-    lost = statistics.fmean(itertools.compress(known, taught)) if any(taught) else 0.0
     yield (
-        f"{silent} To leave out prompts whose group before was already so would have spared "
-        f"{statistics.fmean(known):.0%} of the rollouts, and lost {lost:.0%} of the groups that taught."
+        f"{said} To leave out prompts whose group before was already so would have spared "
+        f"{statistics.fmean(known):.0%} of the rollouts, and lost {statistics.fmean(lost or [0]):.0%} of the "
+        "groups that taught."
     )
 
 

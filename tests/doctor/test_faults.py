@@ -8,7 +8,7 @@ import pytest
 import swift
 import torch
 
-from swift_grpo_ext.faults import _FAULTS, in_one_line
+from swift_grpo_ext.doctor.faults import _FAULTS, in_one_line
 
 
 def raised_by(call, *args, **kwargs):
