@@ -162,7 +162,9 @@ def _of_held_out(run: LoggedRun, history: HeldOutHistory) -> Iterable[str]:
     best = history.best
     if best is not None:
         checkpoint = run.folder / f"checkpoint-{best.step}"
-        where = f": {checkpoint}" if checkpoint.is_dir() else "; no checkpoint of that step is left here"
+        left = ", ".join(path.name for path in sorted(run.folder.glob("checkpoint-*")))
+        gone = "; no checkpoint of that step is left here" + f", only {left}" * bool(left)
+        where = f": {checkpoint}" if checkpoint.is_dir() else gone
         yield f"Best held-out {history.metric} {history.best_in_words}, at step {best.step}{where}."
 
 
