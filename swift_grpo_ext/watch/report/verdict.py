@@ -215,6 +215,7 @@ def _typed(run: LoggedRun) -> RunFacts:
 
 def _steps(run: LoggedRun) -> Iterable[StepFacts]:
     """Facts of each step as the log has them, also of a run that nobody watched."""
+    names = run.reward_names()  # once: all steps are looked through for them
     for record in run.records:
         figures = {
             name: float(value)
@@ -226,7 +227,7 @@ def _steps(run: LoggedRun) -> Iterable[StepFacts]:
         of_all = RewardFacts("of this run", coverage if "reward" in figures else 0.0)
         constant = (
             RewardFacts(name, 1.0, figure(f"rewards/{name}/mean"), 1.0)
-            for name in run.reward_names()
+            for name in names
             if figure(f"rewards/{name}/std") == 0
         )
         rollout = RolloutFacts(

@@ -7,7 +7,7 @@ import pytest
 
 from swift_grpo_ext.watch.journal import Journal
 from swift_grpo_ext.watch.report import write_report
-from swift_grpo_ext.watch.report.run import read_run
+from swift_grpo_ext.watch.report.run import LoggedRun, read_run
 from swift_grpo_ext.watch.report.verdict import judge, trend
 from tests.watch.report.made_up_run import data_of, table, write_run
 
@@ -157,3 +157,13 @@ def test_silent_groups_without_completions_say_how_to_see_their_prompts(tmp_path
     assert any("with --log_completions true." in each for each in judge(read_run(run)).reasons)
     run = write_run(tmp_path / "few", [0.5] * 40, frac_reward_zero_std=0.5)
     assert not any("rewards were equal" in each for each in judge(read_run(run)).reasons)
+
+
+def test_a_long_run_is_judged_in_time_by_its_steps(tmp_path, monkeypatch):
+    """All steps were looked through at each step, 50 s of processor time for 4,000."""
+    asked = []
+    names = LoggedRun.reward_names
+    monkeypatch.setattr(LoggedRun, "reward_names", lambda run: asked.append(run) or names(run))
+    run = read_run(write_run(tmp_path / "run", [step / 100 for step in range(100)]))
+    judge(run)
+    assert len(asked) < 10
