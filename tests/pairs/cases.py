@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from swift_grpo_ext.losses import LOSSES as TABLE
-from swift_grpo_ext.losses import loss_named
+from swift_grpo_ext.losses import why_sizes_matter
 
 Options = dict[str, Any]
 
@@ -108,7 +108,9 @@ def cases() -> Iterator[Case]:
     some = {"reward_funcs": "by_some_text", "loss_type": "dapo"}
     finest = {**LOSSES, "dapo, some unscored": some, "LoRA": LORA}
     for name, options in finest.items():
-        differs = loss_named(options.get("loss_type", "grpo")).why_sizes_matter(with_liger=False)
+        differs = why_sizes_matter(
+            options.get("loss_type", "grpo"), with_liger=False, top_entropy_quantile=1.0
+        )
         yield Case(f"{name}: 1 x 8 = 8 x 1", options | cut(8), options | cut(1, 8), differs=differs)
     # It compares the completions of a group.
     real = {"loss_type": "real"}
