@@ -4,8 +4,9 @@ Told apart by ms-swift's function that the exception went through last, and by w
 """
 
 import re
-from collections.abc import Iterator, Sequence
-from types import TracebackType
+from collections.abc import Sequence
+from traceback import walk_tb
+from types import FrameType, TracebackType
 from typing import NamedTuple
 
 from swift_grpo_ext.errors import RefusedError, in_a_line
@@ -98,9 +99,13 @@ _FAULTS = (
 
 def in_one_line(error: BaseException, trace: TracebackType | None) -> RefusedError | None:
     """A known fault as an error of ours, with the line of the user's own file that raised it; else None."""
-    calls = list(_calls(trace))
-    of_host = (call for call in reversed(calls) if call.tb_frame.f_globals["__name__"].startswith("swift."))
-    function = next((call.tb_frame.f_code.co_name for call in of_host), "")
+    if not isinstance(error, Exception):  # Ctrl-C while a plugin file is imported
+        return None
+    calls = list(walk_tb(trace))
+    function = ""
+    for frame, _ in calls:
+        if frame.f_globals.get("__name__", "").startswith("swift."):  # code that is made may have no module
+            function = frame.f_code.co_name
     said = in_a_line(error)
     for fault in _FAULTS:
         if fault.function in ("", function) and re.search(fault.says, said):
@@ -109,14 +114,10 @@ def in_one_line(error: BaseException, trace: TracebackType | None) -> RefusedErr
     return None
 
 
-def _own_line(calls: Sequence[TracebackType]) -> str:
+def _own_line(calls: Sequence[tuple[FrameType, int]]) -> str:
     """File and line of the innermost call, where that is in no installed package."""
-    file = calls[-1].tb_frame.f_code.co_filename if calls else "<"
-    return "" if "site-packages" in file or file.startswith("<") else f"{file}:{calls[-1].tb_lineno}"
-
-
-def _calls(trace: TracebackType | None) -> Iterator[TracebackType]:
-    """The calls of a stack, the innermost last."""
-    while trace is not None:
-        yield trace
-        trace = trace.tb_next
+    if not calls:
+        return ""
+    frame, line = calls[-1]
+    file = frame.f_code.co_filename
+    return "" if "site-packages" in file or file.startswith("<") else f"{file}:{line}"

@@ -12,7 +12,7 @@ from swift_grpo_ext.doctor.faults import _FAULTS, in_one_line
 
 
 def raised_by(call, *args, **kwargs):
-    with pytest.raises(Exception) as raised:  # noqa: PT011
+    with pytest.raises(BaseException) as raised:  # noqa: PT011
         call(*args, **kwargs)
     return in_one_line(raised.value, raised.tb)
 
@@ -55,6 +55,18 @@ def test_arguments(tmp_path):
     told = str(raised_by(SftArguments._add_version, arguments))
     assert "NotADirectoryError" in told
     assert told.endswith("by --output_dir")
+
+
+def test_ctrl_c_in_a_plugin_file_is_no_fault_of_it(tmp_path):
+    from swift.utils import import_external_file
+
+    plugin = tmp_path / "mine.py"
+    plugin.write_text("raise KeyboardInterrupt\n")
+    assert raised_by(import_external_file, str(plugin)) is None
+
+
+def test_code_without_a_module_is_looked_through():
+    assert raised_by(exec, "raise ValueError('of made code')", {}) is None
 
 
 def test_what_is_not_known_keeps_its_stack():
