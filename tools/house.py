@@ -27,9 +27,9 @@ PROMISE = 105_000  # nodes of the whole package
 # Most nodes of each room, today and where it is to come; what stands at the top of the package is the ground.
 CEILINGS = {
     "rewards": (23_217, 16_000),
-    "doctor": (18_393, 14_000),
+    "doctor": (18_383, 14_000),
     "trainer": (20_927, 21_000),
-    "watch": (11_326, 10_500),
+    "watch": (11_316, 10_500),
     "group": (12_694, 12_200),
     "models": (8_052, 7_800),
     "megatron": (6_800, 6_800),

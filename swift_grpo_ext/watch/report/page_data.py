@@ -37,7 +37,7 @@ def page_data(runs: Sequence[LoggedRun], names: Sequence[str], completions: int)
     def drawn(run: LoggedRun, name: str) -> dict[str, object]:
         means = {
             prompt: fmean(chain.from_iterable(rewards.values()))
-            for prompt, rewards in run.rewards_of_prompts().items()
+            for prompt, rewards in run.rewards_of_prompts.items()
         }
         rows = [{**shown(row), "of_prompt": means[prompt_of(row)]} for row in rows_within(run, completions)]
         return {**_curves(run), "name": name, "completions": rows, "means": list(means.values())}
@@ -66,7 +66,7 @@ def _curves(run: LoggedRun) -> dict[str, object]:
         if (score := evaluation.interval(reward)) and math.isfinite(score.low)
     ]
     return {
-        "rewards": run.reward_names(),
+        "rewards": run.reward_names,
         "figures": thinned,
         "held_out": scores,
         "bill": bill(run),

@@ -4,6 +4,7 @@ import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -46,16 +47,19 @@ class LoggedRun:
         """The part of the series that is neither NaN nor infinite."""
         return {step: value for step, value in self.series(name).items() if math.isfinite(value)}
 
+    @cached_property
     def reward_names(self) -> list[str]:
         """Names of the reward functions."""
         return _reward_names(self.records)
 
+    @cached_property
     def rewards_of_prompts(self) -> dict[str, dict[int, list[float]]]:
         """Rewards of each prompt's completions, of several their sum, by the steps that asked for them."""
-        names = self.reward_names()
         prompts: dict[str, dict[int, list[float]]] = {}
         for row in self.completions:
-            total = sum(value for name in names if isinstance(value := row.get(name), (int, float)))
+            total = sum(
+                value for name in self.reward_names if isinstance(value := row.get(name), (int, float))
+            )
             prompts.setdefault(prompt_of(row), {}).setdefault(row["step"], []).append(total)
         return prompts
 

@@ -92,7 +92,7 @@ def _headline(
 ) -> RunVerdict:
     if cause and cause.dead and cause.steps == len(run.records):
         return RunVerdict("bad", f"Nothing is learned: {cause.text}.", reasons)
-    names = [TOTAL, *run.reward_names()]
+    names = [TOTAL, *run.reward_names]
     held_out = {name: change for name in names if (change := _held_out_change(history, name))}
     kind = "held-out " if history.metric in held_out else ""
     metric = history.metric if kind else TOTAL
@@ -186,7 +186,7 @@ def _silent_groups(run: LoggedRun) -> Iterable[str]:
     since = run.records[-_RECENT:][0]["step"]
     known: list[bool] = []  # of each group of these steps: that of its prompt before was silent
     lost: list[bool] = []  # the same of those that taught
-    for groups in run.rewards_of_prompts().values():
+    for groups in run.rewards_of_prompts.values():
         before = False
         for step, rewards in groups.items():
             silent = len(set(rewards)) == 1
@@ -215,7 +215,6 @@ def _typed(run: LoggedRun) -> RunFacts:
 
 def _steps(run: LoggedRun) -> Iterable[StepFacts]:
     """Facts of each step as the log has them, also of a run that nobody watched."""
-    names = run.reward_names()  # once: all steps are looked through for them
     for record in run.records:
         figures = {
             name: float(value)
@@ -227,7 +226,7 @@ def _steps(run: LoggedRun) -> Iterable[StepFacts]:
         of_all = RewardFacts("of this run", coverage if "reward" in figures else 0.0)
         constant = (
             RewardFacts(name, 1.0, figure(f"rewards/{name}/mean"), 1.0)
-            for name in names
+            for name in run.reward_names
             if figure(f"rewards/{name}/std") == 0
         )
         rollout = RolloutFacts(

@@ -134,7 +134,7 @@ def test_rewards_have_the_names_that_were_typed(tmp_path):
     (folder / "args.json").write_text(json.dumps(arguments))
     append(folder, Evaluation(2, {"reward": (1.0,), "ext_choice": (1.0,)}))
     run = read_run(folder)
-    assert run.reward_names() == ["my_choice", "ext_format"]
+    assert run.reward_names == ["my_choice", "ext_format"]
     assert run.names == {"ext_choice": "my_choice"}
     assert list(run.held_out[0].scores) == ["reward", "my_choice"]
 
@@ -142,7 +142,7 @@ def test_rewards_have_the_names_that_were_typed(tmp_path):
 def test_names_that_cannot_be_told_apart_stay(tmp_path):
     folder = write_run(tmp_path / "run", [0.5] * 4)
     (folder / "args.json").write_text(json.dumps({"reward_funcs": ["a", "b", "c"]}))
-    assert read_run(folder).reward_names() == ["ext_choice", "ext_format"]
+    assert read_run(folder).reward_names == ["ext_choice", "ext_format"]
 
 
 def test_the_bill_is_of_the_mean_step(tmp_path):

@@ -6,8 +6,9 @@ import math
 import pytest
 
 from swift_grpo_ext.watch.journal import Journal
+from swift_grpo_ext.watch.report import run as run_module
 from swift_grpo_ext.watch.report import write_report
-from swift_grpo_ext.watch.report.run import LoggedRun, read_run
+from swift_grpo_ext.watch.report.run import read_run
 from swift_grpo_ext.watch.report.verdict import judge, trend
 from tests.watch.report.made_up_run import data_of, table, write_run
 
@@ -162,8 +163,8 @@ def test_silent_groups_without_completions_say_how_to_see_their_prompts(tmp_path
 def test_a_long_run_is_judged_in_time_by_its_steps(tmp_path, monkeypatch):
     """All steps were looked through at each step, 50 s of processor time for 4,000."""
     asked = []
-    names = LoggedRun.reward_names
-    monkeypatch.setattr(LoggedRun, "reward_names", lambda run: asked.append(run) or names(run))
+    names = run_module._reward_names
+    monkeypatch.setattr(run_module, "_reward_names", lambda records: asked.append(1) or names(records))
     run = read_run(write_run(tmp_path / "run", [step / 100 for step in range(100)]))
     judge(run)
     assert len(asked) < 10
