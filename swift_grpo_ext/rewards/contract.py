@@ -33,26 +33,14 @@ def last_question(messages: Json) -> str:
 def completion_text(completion: Completion) -> str:
     """What the model wrote: a text, or the last one of a list of messages; empty for anything else."""
     last = completion[-1] if isinstance(completion, (list, tuple)) and completion else completion
-    return _text_of(last.get("content")) if isinstance(last, Mapping) else _text_of(completion, parts=False)
+    return _text_of(last.get("content") if isinstance(last, Mapping) else last)
 
 
-def _is_batch(completions: str | Sequence[Any] | None, columns: Mapping[str, object] | None) -> bool:
-    """Whether these are completions and columns as ms-swift and TRL hand them to reward functions."""
-    if not isinstance(completions, (list, tuple)) or any(isinstance(turn, Mapping) for turn in completions):
-        return False
-    if len(completions) < 2:  # a gold may be a list of one, too: then nothing tells the two apart
-        return False
-    values = list((columns or {}).values())
-    return bool(values) and all(
-        isinstance(value, list) and len(value) == len(completions) for value in values
-    )
-
-
-def _text_of(content: Json, parts: bool = True) -> str:
+def _text_of(content: Json) -> str:
     """A content as text: a text, or a list of typed parts."""
     if isinstance(content, str):
         return content
-    listed = content if parts and isinstance(content, (list, tuple)) else ()
+    listed = content if isinstance(content, (list, tuple)) else ()
     texts = [part.get("text") for part in listed if isinstance(part, Mapping)]
     return "\n".join(text for text in texts if isinstance(text, str))
 
@@ -87,7 +75,7 @@ class NoGold(Unscorable):
 
 
 def gold_value(columns: Columns, names: tuple[str, ...]) -> Any:
-    """The first of these columns that the row has, as the file had it; NaN is a gap.
+    """The first of these columns that the row has, as the file had it, a bool as text; NaN is a gap.
 
     Raises:
         NoGold: Every one of the columns is missing or empty.
@@ -95,7 +83,7 @@ def gold_value(columns: Columns, names: tuple[str, ...]) -> Any:
     for name in names:
         value = restored(columns.get(name))
         if not (value is None or value == "" or value == [] or value != value):
-            return value
+            return str(value) if isinstance(value, bool) else value
     raise NoGold(f"no gold in column {' or '.join(names)}")
 
 
@@ -109,15 +97,15 @@ def restored(value: Any) -> Any:
     if isinstance(value, str):
         _, opened, block = value.rpartition("<answer>")
         return (block.partition("</answer>")[0] if opened else value).strip()
-    if isinstance(value, Mapping):
-        return {key: _inner(restored(inner)) for key, inner in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [restored(item) for item in value]
-    if isinstance(value, datetime.date):
-        return value.isoformat().removesuffix("T00:00:00")
     if callable(convert := getattr(value, "tolist", None)):
         return restored(convert())
-    return int(value) if isinstance(value, float) and value.is_integer() and abs(value) < 2**53 else value
+    if isinstance(value, float):
+        return int(value) if value.is_integer() and abs(value) < 2**53 else value
+    if isinstance(value, (list, tuple)):
+        return [restored(item) for item in value]
+    if isinstance(value, Mapping):
+        return {key: _inner(restored(inner)) for key, inner in value.items()}
+    return str(value).removesuffix(" 00:00:00") if isinstance(value, datetime.date) else value
 
 
 def _inner(value: Json) -> Json:
@@ -192,8 +180,7 @@ class Parameters:
         """Parameters as the function takes them: those of a group in its dataclass."""
         left = dict(values)
         for name, group in self.groups.items():
-            own = {item.name: left.pop(item.name) for item in dataclasses.fields(group) if item.name in left}
-            left[name] = group(**own)
+            left[name] = group(**{own: left.pop(own) for own in group.__dataclass_fields__ if own in left})
         return left
 
     def checked(self, values: Mapping[str, object]) -> dict[str, object]:
@@ -241,9 +228,9 @@ class Reward:
         """Score one completion against its row; keywords override the row's parameters and the defaults.
 
         Raises:
-            RewardError: It is a batch: a list of completions, and columns with one value for each.
+            RewardError: It is a batch: a list of completions.
         """
-        if _is_batch(completion, columns):
+        if isinstance(completion, (list, tuple)) and any(isinstance(turn, str) for turn in completion):
             fix = "call it on each completion with the values of its row; ms-swift's batches go through orms"
             raise RewardError(f"a batch of {len(completion)} completions", where=self.name, fix=fix)
         return self.outcome(completion, columns or {}, **parameters).score

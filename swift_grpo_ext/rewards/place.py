@@ -6,9 +6,8 @@ r"""Where an answer stands. A completion answers in one place, the first of thes
 3. For boxes, points and actions: the last tool call, the last fence, or the numbers in brackets of the last
    line, where the text is not short.
 4. What the last line gives as the answer, else a first paragraph of one line: ``Answer: X``, ``The answer is
-   X``, ``答案：X``. For an option also ``X is the correct answer``, or a last line such as ``(B) a dog``,
-   where no other line begins with a letter; for a number what the last of several lines ends in, behind
-   ``is`` or ``=``.
+   X``, ``答案：X``. For an option also a last line such as ``(B) a dog``, where no other line begins with a
+   letter; for a number what the last of several lines ends in, behind ``is`` or ``=``.
 5. All of it, if that is short: 12 words. Yes or no before a comma, and an option's letter, may begin a longer
    text; transcripts, tables and JSON may be of any length.
 
@@ -90,20 +89,19 @@ _BLOCK = re.compile("|".join(map(re.escape, BLOCKS)))
 _BOX = re.compile(r"\\(?:boxed|fbox)\s{0,2}\{")
 _BRACE = re.compile(r"[{}]")
 _FENCED = re.compile(r"```[\w+-]{0,16}[ \t]*\n?(.*?)(?:```\w{0,8}|\Z)", re.DOTALL)
-_TOOL = re.compile(r"<tool_call>(.*?)(?:</tool_call>|\Z)", re.DOTALL)
+# A call whose name stands in its mark is no call without it: GLM's, Kimi's.
+_TOOL = re.compile(
+    r"((?<=<tool_call>)\s{0,4}[^\s\w].*?|<tool_call(?::\w{1,16})?>\s{0,4}\w.*?|<\|tool_call_begin\|>.*?)"
+    r"(?:</tool_call|<\|tool_call_end\|>|\Z)",
+    re.DOTALL,
+)
 _ACTION = re.compile(r"(?:\A|\n)\s{0,4}(?:Action|动作)\s?[:：]")
 _BRACKETED = re.compile(r"(?<![\w])[\[(]{1,2}[-\d\s,.;]{3,80}[\])]{1,2}")
 _LABEL = re.compile(
     r"(?:\A|[.!?:;,。][\"”')]? )\s{0,4}(?:(?:so|thus|hence|therefore|and|then|finally|this means that),? )?"
     r"(?:(?:the|my) (?:(?:correct|final|right|best) )?(?:answer|option|choice)(?: letter)?"
     r"(?: to [^.:\n]{1,60})? is\b|(?:(?:the|my) )?(?:(?:final|correct) )?answer\s?(?:is\s?)?[:：])\s?[:：]?"
-    r"|答案\s?(?:是|为|:|：)\s?[:：]?",
-    re.IGNORECASE,
-)
-# "Option (C) is the correct answer."
-_CHOSEN = re.compile(
-    r"(?:\A|[.,] )(?:(?:so|thus|hence|therefore),? )?(?:option |choice |answer )?(\(?[A-Z]\)?)"
-    r"(?:[^.,]{1,60})? is the (?:correct|right|best) (?:answer|option|choice|one)\b",
+    r"|答案\s?(?:是|为|:|：)\s?[:：]?|【答案】",
     re.IGNORECASE,
 )
 _OPTION = re.compile(r"^[ *(\[]{0,4}[A-Z][).:]", re.MULTILINE)
@@ -117,7 +115,7 @@ _PAIRS = {
 # Full-width signs as the usual ones; a minus as a hyphen; letters without a width are none.
 _WIDTH: dict[int, int | None] = dict.fromkeys(map(ord, "\u00ad\u200b\u200c\u200d\u200e\u200f\u2060\ufeff"))
 _WIDTH.update({code: code - 0xFEE0 for code in range(0xFF01, 0xFF5F)})
-_WIDTH.update({0x3000: 32, 0xA0: 32, 0x2212: 45, 0x3010: 91, 0x3011: 93, 0x3001: 44})
+_WIDTH.update({0x3000: 32, 0xA0: 32, 0x2212: 45, 0x3010: 91, 0x3011: 93})
 
 
 def answer_of(completion: str, kind: Kind = "short") -> str:
@@ -129,11 +127,10 @@ def answer_of(completion: str, kind: Kind = "short") -> str:
     text = _within(behind_thought(completion), kind)
     if len(text) > MAX_ANSWER_CHARS:
         raise Unread(f"an answer of over {MAX_ANSWER_CHARS} characters, which is more than is read")
-    text = text if text.isascii() else text.translate(_WIDTH)
     if kind in ("long", "fenced"):
         text = last_fenced(text) if kind == "fenced" else unfenced(text).strip()
     else:
-        text = unwrapped(text)
+        text = unwrapped(text if text.isascii() else text.translate(_WIDTH))
         text = text if kind == "located" else _in_json(text)
     if not text:
         raise Unread("nothing stands where the answer does")
@@ -222,8 +219,6 @@ def _said(text: str, kind: Kind) -> str | None:
     if any(each.end() == len(label) for each in _LABEL.finditer(label)):
         return last
     if kind == "leading":
-        if chosen := _CHOSEN.search(line):
-            return chosen[1]
         marked = _OPTION.findall(text)
         if several and len(marked) == 1 and _OPTION.match(last):
             return last
@@ -331,7 +326,7 @@ def read_gold(columns: Columns, names: tuple[str, ...], read: Callable[[str], _T
         Unscorable: The gold is no value of this kind.
     """
     gold = gold_value(columns, names)
-    value: _T = _read_once(read, str(gold) if isinstance(gold, bool) else _as_string(gold))
+    value: _T = _read_once(read, _as_string(gold))
     return value
 
 

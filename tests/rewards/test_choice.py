@@ -153,7 +153,6 @@ def test_broken_rows_are_unscored_with_a_reason(row, reason):
         "the answer is b",
         "**B. a dog**\n\nIt has a leash.",
         '{"answer": "B", "reason": "not A"}',
-        "Option A is incorrect.\nTherefore, option B is the correct answer.",
         "The correct option is (B) a dog.",
         "I compared the ears and the tails of the two animals in the image with care.\n\n**Answer:**\n\nB",
         "<answer>The answer is option B: a dog</answer>",

@@ -1,5 +1,7 @@
 """Forms in which models and datasets write answers, and gold that is broken: each was once read wrongly."""
 
+import datetime
+
 import numpy as np
 import pytest
 
@@ -58,6 +60,7 @@ def test_an_answer_is_read_as_it_is_meant(reward, gold, answer, score):
     [
         ("ext_anls", {"solution": {"a": 1}}),
         ("ext_anls", {"solution": [None]}),
+        ("ext_answer", {"solution": [""]}),
         ("ext_text_f1", {"solution": [True, None]}),
         ("ext_json_schema", {"solution": {"a": float("nan")}}),
         ("ext_json_schema", {"solution": {"a": object()}}),
@@ -96,11 +99,13 @@ def test_a_broken_row_is_unscored(reward, row):
         ("ext_count", np.int64(3), "3"),
         ("ext_numeric", np.float32(0.5), "0.5"),
         ("ext_yes_no", np.bool_(False), "no"),
+        ("ext_answer", datetime.datetime(2024, 3, 1, 10, 30), "2024-03-01 10:30:00"),
+        ("ext_answer", datetime.datetime(2024, 3, 1), "2024-03-01"),
         ("ext_anls", np.array(["first", "1st"]), "1st"),
         ("ext_json_schema", np.array([1, 2]), "[1, 2]"),
     ],
 )
-def test_gold_may_be_an_array(reward, gold, answer):
+def test_gold_may_be_an_array_or_a_day(reward, gold, answer):
     assert get_reward(reward)(answer, {"solution": gold}) == 1.0
 
 

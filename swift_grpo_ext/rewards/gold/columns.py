@@ -36,9 +36,9 @@ def gold_strings(columns: Columns, names: tuple[str, ...]) -> list[str]:
     value = gold_value(columns, names)
     items = listed(value)
     texts = [str(text) for text in ([value] if items is None else items) if is_text(text)]
-    fitting = [text for text in dict.fromkeys(texts) if len(text) <= MAX_ANSWER_CHARS]
+    fitting = [text for text in dict.fromkeys(texts) if 0 < len(text) <= MAX_ANSWER_CHARS]
     if not fitting:
-        raise Unscorable(f"gold {value!r:.80} is no text of at most {MAX_ANSWER_CHARS} characters")
+        raise Unscorable(f"gold {value!r:.80} is no text of 1 to {MAX_ANSWER_CHARS} characters")
     return fitting
 
 

@@ -28,7 +28,9 @@ _SEVERAL = re.compile(
 )
 _LETTER = re.compile(r"[A-Z]")
 # What tells no two option texts apart: spaces of LaTeX, braces, dollar signs, quotes, marks of emphasis.
-_LOOSE = re.compile(r"\\[,;!: ]|\\(?:text|mathrm|mathbf|textbf|displaystyle|left|right)\b|[\s{}$\\*`\"'“”~]")
+_LOOSE = re.compile(
+    r"\\[,;!: ()]|\\(?:text|mathrm|mathbf|textbf|displaystyle|left|right)\b|[\s{}$\\*`\"'“”~]"
+)
 # A letter that stands alone, as another option's does; "A" and "I" are words, too.
 _MARKED = re.compile(r"(?<![\w'])(?:[B-HJ-Z](?![\w'])|[AI](?=[).:]))")
 

@@ -18,8 +18,9 @@ WORDS = (
 _NUMBERS = {word: number for number, word in enumerate(WORDS)}
 # What two words behind a number would make it another one, or none.
 _NO_NOUN = (
-    r"(?!(?:or|to|and|not|no|than|more|less|minus|plus|times|at|if|is|but|of|maybe|hundred|thousand|million"
-    r"|billion|dozen|percent|half|point|" + "|".join(WORDS) + r")\b)"
+    r"(?!(?:or|to|and|not|no|than|more|less|fewer|minus|plus|times|at|if|is|but|of|maybe|unless|except"
+    r"|(?:hundred|thousand|million|billion|dozen)s?|percent|half|halves|thirds|tenths|point|squared|cubed"
+    r"|(?:thir|for|fif|six|seven|eigh|nine)ty|" + "|".join(WORDS) + r")\b)"
 )
 # What is counted: one or two words.
 NOUN = rf"(?:\s{_NO_NOUN}[a-z][a-z'-]{{1,20}}){{1,2}}"

@@ -20,7 +20,7 @@ from swift_grpo_ext.rewards.values.units import NO_UNIT, SCALES, Unit, find_unit
 
 GRAMMAR = "number (one number, with its unit at most)"
 MAX_UNIT = 50  # characters
-_DIGITS = r"\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d{1,3}(?: \d{3})+(?![\d ])|\d{1,300}(?:\.\d{0,300})?|\.\d{1,300}"
+_DIGITS = r"\d{1,3}(?:(?:,\d{3})+|(?: \d{3})+(?![\d ]))(?:\.\d+)?|\d{1,300}(?:\.\d{0,300})?|\.\d{1,300}"
 _NUMBER = re.compile(
     rf"([-+−]?)\s?(?:US)?[$€£¥₹]?\s?([-+−]?)({_DIGITS})(?:\s?/\s?({_DIGITS}))?"
     r"(?:\s?[×*]\s?10\s?\^\s?\{?([-+]?\d{1,3})\}?|[eE]([-+]?\d{1,3})(?![\w.]))?"
@@ -88,7 +88,7 @@ def _with_unit(number: re.Match[str], rest: str) -> Quantity | None:
     if scale := _SCALE.match(rest):
         value *= SCALES.get(scale[1], math.nan)
         rest = rest[scale.end() :]
-    unit = find_unit(rest.strip()) if 0 < len(rest) < MAX_UNIT else NO_UNIT
+    unit = find_unit(rest.strip(" ~")) if 0 < len(rest) < MAX_UNIT else NO_UNIT
     if rest and unit is NO_UNIT and not _WHAT.fullmatch(rest):
         return None
     whole = "." not in digits and not (divisor or power or exponent)

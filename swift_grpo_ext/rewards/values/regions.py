@@ -57,7 +57,11 @@ KEYS = {
     "h": "h height",
 }
 _ROLES = {word.replace("_", ""): role for role, words in KEYS.items() for word in words.split()}
-_CORNERS: dict[str, Order] = {"x y w h": "xywh", "x y x2 y2": "xyxy", "x y": "xyxy"}
+_CORNERS: dict[tuple[str, ...], Order] = {
+    ("x", "y", "w", "h"): "xywh",
+    ("x", "y", "x2", "y2"): "xyxy",
+    ("x", "y"): "xyxy",
+}
 _MAX_DEPTH = 6
 
 _N = r"-?\d{1,7}(?:\.\d{0,15})?"
@@ -72,8 +76,8 @@ _BETWEEN = re.compile(r"[\s,;]*(?:to|->?)?\s*")
 # tag of points, as Molmo writes it.
 _MARKED = re.compile(
     r"(?:<(?:ref|p|phrase|\|object_ref_start\||\|ref\|)>([^<>]{1,160})<(?:/|\|object_ref_end\|>|\|/ref\|>)"
-    r"[a-z]{0,6}>?)?\s{0,4}<(box|point|\|box_start\||\|point_start\||quad)>([^<>]{3,200})"
-    r"(?:</(?:box|point|quad)>|<\|(?:box|point)_end\|>)"
+    r"[a-z]{0,6}>?)?\s{0,4}<(b?box|point|\|(?:box|point)_start\||\|det\||quad)>([^<>]{3,200})"
+    r"(?:</(?:b?box|point|quad)>|<\|(?:box_end|point_end|/det)\|>)"
 )
 _TOKEN = r"<\|?(?:loc|bin|coord|[xy])?_?\d{1,4}\|?>\s?"
 _TOKENS = re.compile(rf"((?:{_TOKEN}){{4}}|(?:{_TOKEN}){{2}})([\w -]{{0,64}})")
@@ -174,21 +178,19 @@ def _walk(value: Json, kind: Kind, order_of: OrderOf, key: str = "", depth: int 
                 yield from _walk(item, kind, order_of, key, depth + 1)
 
 
-def _numbers(value: Sequence[Any], kind: Kind) -> list[float] | None:
+def _numbers(value: Sequence[Any], kind: Kind) -> list[float]:
     """The numbers of a box or a point, where a list is one; texts of numbers count: ``["10", "20"]``."""
     if kind != "both" and len(value) == 2 and all(isinstance(pair, (list, tuple)) for pair in value):
         value = [number for pair in value if len(pair) == 2 for number in pair]
-    if len(value) != 4 and (kind == "box" or len(value) != 2):
-        return None
-    numbers = [number for item in value if (number := _number(item)) is not None]
-    return numbers if len(numbers) == len(value) else None
+    return _floats(value) if len(value) == 4 or (len(value) == 2 and kind != "box") else []
 
 
-def _number(value: Any) -> float | None:
+def _floats(values: Sequence[Any]) -> list[float]:
+    """The values as numbers; empty if one is none."""
     try:
-        return None if isinstance(value, bool) else float(value)
+        return [] if bool in map(type, values) else list(map(float, values))
     except (TypeError, ValueError, OverflowError):
-        return None
+        return []
 
 
 def _described(value: Mapping[str, Any], kind: Kind, order_of: OrderOf, depth: int) -> list[Region]:
@@ -239,7 +241,6 @@ def _named(given: Mapping[str, Json], depth: int) -> list[Region]:
     if len(ends) == 2:
         return [region_of_numbers([number for end in ends for number in pointed_at(end.place)])]
     for roles, order in _CORNERS.items():
-        numbers = [number for role in roles.split() if (number := _number(given.get(role))) is not None]
-        if len(numbers) == len(roles.split()):
+        if given.keys() >= set(roles) and (numbers := _floats([given[role] for role in roles])):
             return [region_of_numbers(numbers, order=order)]
     return []

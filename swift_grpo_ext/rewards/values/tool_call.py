@@ -22,7 +22,9 @@ from swift_grpo_ext.rewards.values.call import call_in
 GRAMMAR = 'tool call ({"name": ..., "arguments": {...}}, or the model family\'s own form)'
 MAX_CALLS = 64  # calls and arguments that are read
 _NOISE = ("]<]minimax[>[", "｜DSML｜ ", "｜DSML｜", "[TOOL_CALLS]")
-_QUOTES = ('<|"|>', "<escape>")  # Gemma's
+_GEMMA = "_call>call:"  # Gemma's calls have keys without quotes, and quotes of their own
+_GEMMA_QUOTE = re.compile(r'<\|"\|>|<escape>')
+_BARE_KEY = re.compile(r"(?<=[{,])\s{0,4}(\w{1,64}):")
 _NAMES = ("name", "function", "tool", "tool_name", "action")
 _GIVEN = ("arguments", "parameters", "args", "input", "action_input", "tool_input")
 _NAME = r"([A-Za-z_][\w.-]{0,63})"
@@ -74,8 +76,10 @@ def read_all(text: str) -> list[ToolCall]:
         text = text.replace(mark, "")
     if tagged := list(_tagged(text)):
         return tagged
-    for quote in _QUOTES:
-        text = text.replace(quote, '"')
+    if _GEMMA in text:
+        parts = _GEMMA_QUOTE.split(text)
+        parts[::2] = [_BARE_KEY.sub(r'"\1":', part) for part in parts[::2]]
+        text = '"'.join(parts)
     return list(_with_json(text))
 
 

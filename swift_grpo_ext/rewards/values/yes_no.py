@@ -4,7 +4,7 @@
 [True, False, True, True, False, True, False]
 
 Nothing else is one: ``sure``, ``right``, ``of course``, ``no dog``, ``not quite``, ``there is none``, ``yes
-or no``; nor is a yes with a no behind it: ``Yes, but no``.
+or no``; nor is a yes with a no behind it, ``Yes, but no``, or a refusal, ``No, I cannot tell``.
 """
 
 import re
@@ -16,7 +16,11 @@ YES = ("yes", "true", "yeah", "yep", "是", "是的", "对", "对的", "正确")
 NO = ("no", "false", "nope", "否", "不是", "不", "错", "错误", "不对")
 _WORDS = dict.fromkeys(YES, True) | dict.fromkeys(NO, False)
 _FIRST = re.compile(r"([a-z]{2,5}|[\u4e00-\u9fff]{1,2})\s?(?:[,.;:!。—]|--?\s)(.*)", re.DOTALL)
-_AGAIN = re.compile(r"\b(?:yes|true|yeah|yep|no|false|nope)\b(?=\s*(?:[,.;:!?]|\Z))|\bmaybe\b|\bnot sure\b")
+# What takes it back: the other word, a doubt, a refusal.
+_AGAIN = re.compile(
+    r"\b(?:yes|true|yeah|yep|no|false|nope)\b(?=\s*(?:[,.;:!?]|\Z))|\bmaybe\b|\bnot sure\b|也不?[是对]"
+    r"|\b(?:sorry|unable|impossible|can(?:no|'|’)?t (?:answer|tell|say|view|determine|be determined))\b"
+)
 
 
 def read(text: str) -> bool:
