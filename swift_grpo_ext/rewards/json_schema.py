@@ -24,7 +24,8 @@ MAX_DEPTH = 32  # what lies deeper is not compared
 # While the product of both values' leaves is not above this, unequal items of lists are matched for the most
 # shared fields; beyond it they are compared in their order, so that no answer takes long.
 MAX_PRODUCT = 60_000
-Tree: TypeAlias = "str | list[Tree] | dict[str, Tree]"  # every leaf as text, also empty objects and lists
+# Every leaf as text, also empty objects and lists; values that are equal have the same hash.
+Tree: TypeAlias = "str | tuple[Tree, ...] | frozenset[tuple[str, Tree]]"
 
 
 def field_f1(predicted: Json, gold: Json, typed: bool = True) -> float:
@@ -38,7 +39,7 @@ def leaves(tree: Tree) -> int:
     """Number of leaves, at least 1."""
     if isinstance(tree, str):
         return 1
-    return sum(map(leaves, tree.values() if isinstance(tree, dict) else tree))
+    return sum(map(leaves, dict(tree).values() if isinstance(tree, frozenset) else tree))
 
 
 def tree_of(value: Json, typed: bool = True, depth: int = 0) -> Tree:
@@ -50,25 +51,24 @@ def tree_of(value: Json, typed: bool = True, depth: int = 0) -> Tree:
     if not value or depth == MAX_DEPTH:
         return f"{type(value).__name__}, {'filled' if value else 'empty'}"
     if isinstance(value, Mapping):
-        return {str(key): tree_of(inner, typed, depth + 1) for key, inner in value.items()}
-    return [tree_of(inner, typed, depth + 1) for inner in value]
+        return frozenset((str(key), tree_of(inner, typed, depth + 1)) for key, inner in value.items())
+    return tuple(tree_of(inner, typed, depth + 1) for inner in value)
 
 
 def _shared(one: Tree, other: Tree, matched: bool) -> int:
     """Number of leaves that both have at the same place; `matched` as `MAX_PRODUCT` says."""
-    if isinstance(one, dict) and isinstance(other, dict):
-        return sum(_shared(one[key], other[key], matched) for key in one.keys() & other.keys())
-    if not (isinstance(one, list) and isinstance(other, list)):
+    if isinstance(one, frozenset) and isinstance(other, frozenset):
+        ours, theirs = dict(one), dict(other)
+        return sum(_shared(ours[key], theirs[key], matched) for key in ours.keys() & theirs.keys())
+    if not (isinstance(one, tuple) and isinstance(other, tuple)):
         return int(one == other)
-    ours, theirs = (Counter(json.dumps(item, sort_keys=True) for item in items) for items in (one, other))
-    equal = ours & theirs
-    left, right = ([json.loads(item) for item in (items - equal).elements()] for items in (ours, theirs))
+    equal = Counter(one) & Counter(other)
+    left, right = (list((Counter(items) - equal).elements()) for items in (one, other))
     pairs = list(zip(left, right, strict=False))
     if matched:
         gains = [[_shared(item, counterpart, matched) for counterpart in right] for item in left]
         pairs = [(left[row], right[column]) for row, column in best_assignment(gains)]
-    same = sum(leaves(json.loads(item)) for item in equal.elements())
-    return same + sum(_shared(*pair, matched) for pair in pairs)
+    return sum(map(leaves, equal.elements())) + sum(_shared(*pair, matched) for pair in pairs)
 
 
 def _validator(schema: Json) -> Any:

@@ -195,7 +195,8 @@ def _within(text: str, kind: Kind) -> str:
     if (line := _said(text, kind)) is not None:
         return line
     if kind != "leading" and not _is_short(text):
-        raise Unread(f"no <answer>, no \\boxed{{}}, no last line 'Answer: ...', and over {MAX_WORDS} words")
+        nowhere = f"no <answer>, no \\boxed{{}}, no last line 'Answer: ...', and over {MAX_WORDS} words"
+        raise Unread(f"{nowhere}, which end in {text[-60:]!r}")
     return text
 
 
@@ -325,8 +326,7 @@ def read_gold(columns: Columns, names: tuple[str, ...], read: Callable[[str], _T
         NoGold: Every one of the columns is missing or empty.
         Unscorable: The gold is no value of this kind.
     """
-    gold = gold_value(columns, names)
-    value: _T = _read_once(read, _as_string(gold))
+    value: _T = _read_once(read, gold_string(columns, names))
     return value
 
 
@@ -343,14 +343,11 @@ def gold_string(columns: Columns, names: tuple[str, ...]) -> str:
         NoGold: Every one of the columns is missing or empty.
         Unscorable: The gold is not one text or number, or longer than an answer may be.
     """
-    return _as_string(gold_value(columns, names))
-
-
-def _as_string(value: Json) -> str:
-    items = value if isinstance(value, list) else [value]
+    gold = gold_value(columns, names)
+    items = gold if isinstance(gold, list) else [gold]
     if len(items) == 1 and is_text(items[0]):
         return short_enough(str(items[0]))
-    raise Unscorable(f"gold {value!r:.80} is not text")
+    raise Unscorable(f"gold {gold!r:.80} is not text")
 
 
 def short_enough(gold: str) -> str:

@@ -2,7 +2,14 @@
 
 from collections.abc import Mapping, Sequence
 
-from swift_grpo_ext.rewards.contract import Columns, Completion, Reward, Unread, Unscorable
+from swift_grpo_ext.rewards.contract import (
+    Columns,
+    Completion,
+    Reward,
+    Unread,
+    Unscorable,
+    completion_text,
+)
 from swift_grpo_ext.rewards.gold.frames import Frame
 from swift_grpo_ext.rewards.gold.regions import Places, gold_regions, moved
 from swift_grpo_ext.rewards.place import answer_of
@@ -37,11 +44,7 @@ def located(
 
 def _read(completion: Completion, kind: Kind, places: Places) -> list[Region]:
     try:
-        return (
-            read(answer_of(completion, "located"), kind, places.in_answers)
-            if isinstance(completion, str)
-            else []
-        )
+        return read(answer_of(completion_text(completion), "located"), kind, places.in_answers)
     except Unread:
         return []
 

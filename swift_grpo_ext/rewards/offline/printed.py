@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from swift_grpo_ext.rewards.contract import UNREAD
 from swift_grpo_ext.rewards.offline.scoring import Scores
 
 ROWS = 10  # of each reward that the table shows, those that want something first; the file has all
@@ -40,6 +41,9 @@ def _lines_of(scores: Scores) -> Iterator[str]:
     what, below = ("golds read", f"below {best}") if scores.of_golds else ("rows scored", "without a score")
     means = f", mean {fmean(numbers):.3g}, std {pstdev(numbers):.3g}" if numbers else ""
     yield f"{name}: {len(numbers)} of {total} {what}{means}"
+    unread = [record["reason"] for record in scores.records if record["reason"].startswith(UNREAD)]
+    if unread:
+        yield f"{name}: {len(unread)} of {total} rows are not in its form, the first {unread[0]}"
     if reasons:
         yield f"{name}: {reasons.total()} of {total} rows {below}"
         yield from (f"  {count} x {reason}" for reason, count in reasons.most_common(5))

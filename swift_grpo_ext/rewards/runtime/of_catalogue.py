@@ -128,12 +128,11 @@ class OfCatalogue(Scored):
         frame = self.parameters.get("frame") or reward.parameters["frame"]
         gold_frame = self.parameters.get("gold_frame") or frame
         means: dict[tuple[object, object], float] = {}
-        for ours, golds in product(FRAMES, FRAMES):
+        for ours, golds in [(frame, gold_frame), *product(FRAMES, FRAMES)]:
             frames: dict[str, Any] = {"frame": ours, "gold_frame": golds}
             there = [reward.outcome(*sample, self.parameters, **frames).score for sample in samples]
             means[ours, golds] = fmean(reward.low if score is None else score for score in there)
-        # Among equal readings, the one that differs least from what is declared.
-        best = max(means, key=lambda pair: (means[pair], pair[0] == frame, pair[1] == gold_frame))
+        best = max(means, key=means.__getitem__)  # of equal ones the first: what is declared
         here = means[frame, gold_frame]
         if means[best] >= here + GAIN * extent:
             say(

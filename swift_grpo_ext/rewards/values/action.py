@@ -16,6 +16,7 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -110,15 +111,18 @@ def _values(text: str) -> list[Mapping[str, Json]]:
 def _positional(call: Call) -> dict[str, Json]:
     """Arguments without names: places, numbers as x and y of one or two places, texts."""
     numbers = [value for value in call.bare if isinstance(value, (int, float))]
-    given: dict[str, Json] = {"coordinate": numbers}
-    if len(numbers) == 1:
-        given = {"pixels": numbers[0]}
-    elif KINDS.get(word_of(call.name)) in ("drag", "swipe"):
-        given = dict(zip(("x", "y", "x2", "y2"), numbers, strict=False))
     places = [value for value in call.bare if isinstance(value, list)]
-    return given | {"path": places, "text": " ".join(value for value in call.bare if isinstance(value, str))}
+    if len(numbers) > 1 and KINDS.get(word_of(call.name)) in ("drag", "swipe"):
+        places = [numbers[:2], numbers[2:]]
+    return {
+        "coordinate": numbers,
+        "pixels": numbers[0] if len(numbers) == 1 else None,
+        "path": places,
+        "text": " ".join(value for value in call.bare if isinstance(value, str)),
+    }
 
 
+@lru_cache(maxsize=1024)
 def word_of(name: str) -> str:
     """A name of an action in the spelling of the table."""
     plain = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name.strip()[:64])
@@ -168,7 +172,7 @@ def _by_role(value: Mapping[str, Any], depth: int = 0) -> dict[str, Any]:
     for key, inner in value.items():
         role = _ARGUMENTS.get(regions.plain_key(str(key)), "")
         is_code = role == "action" and isinstance(inner, (int, float))  # AITW's codes of actions are none
-        if inner in (None, "", [], (), {}) or not role or is_code:
+        if not (role and (inner or inner == 0)) or is_code:
             continue
         if role == "arguments":
             given[role] = True
@@ -186,18 +190,14 @@ def _by_role(value: Mapping[str, Any], depth: int = 0) -> dict[str, Any]:
 
 def _with_ends(given: dict[str, Any]) -> dict[str, Any]:
     """The values with where the action is or starts as ``place``, and where it ends as ``end``."""
-    path = given.get("path")
-    places = path if isinstance(path, list) else [given[role] for role in ("start", "place") if role in given]
     for role, x, y in (("place", "x", "y"), ("end", "x2", "y2")):
         if x in given and y in given:
             given.setdefault(role, [given[x], given[y]])
-    if places:
-        given["place"] = places[0]
-    if len(places) > 1:
-        given.setdefault("end", places[-1])
-    if "to" in given:
-        given.setdefault("end", given["to"])
-    return given
+    path = given.get("path")
+    roles = ("start", "place", "end", "to")
+    places = path if isinstance(path, list) else [given[role] for role in roles if role in given]
+    first, *rest = places or [None]
+    return given | {"place": first, "end": rest[-1] if rest else None}
 
 
 def _one(value: Json, order_of: OrderOf) -> Region | None:

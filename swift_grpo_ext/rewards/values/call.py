@@ -16,7 +16,6 @@ _ARGUMENT = re.compile(
     r"|\([^()]*\)|[^,()\[\]\"'=]{1,256})\s*(?:,|\Z)",
     re.DOTALL,
 )
-_ESCAPED = re.compile(r"\\([nt\"'\\])")
 
 
 class Call(NamedTuple):
@@ -38,15 +37,11 @@ def call_in(text: str) -> Call | None:
         argument = _ARGUMENT.match(written[2], at)
         if argument is None or argument.end() == at or argument[1] in call.named:
             return None
+        raw = argument[2].strip()
+        value = decoded(raw, literal, otherwise=raw.strip("\"'"))
         if argument[1]:
-            call.named[argument[1]] = _value(argument[2].strip())
-        elif argument[2].strip():
-            call.bare.append(_value(argument[2].strip()))
+            call.named[argument[1]] = value
+        elif raw:
+            call.bare.append(value)
         at = argument.end()
     return call
-
-
-def _value(raw: str) -> Json:
-    if raw[:1] in "\"'" and len(raw) > 1:
-        return _ESCAPED.sub(lambda escape: {"n": "\n", "t": "\t"}.get(escape[1], escape[1]), raw[1:-1])
-    return decoded(raw, literal, otherwise=raw) if raw[:1] in "[(-.0123456789TFN" else raw

@@ -18,8 +18,9 @@ _WORDS = dict.fromkeys(YES, True) | dict.fromkeys(NO, False)
 _FIRST = re.compile(r"([a-z]{2,5}|[\u4e00-\u9fff]{1,2})\s?(?:[,.;:!。—]|--?\s)(.*)", re.DOTALL)
 # What takes it back: the other word, a doubt, a refusal.
 _AGAIN = re.compile(
-    r"\b(?:yes|true|yeah|yep|no|false|nope)\b(?=\s*(?:[,.;:!?]|\Z))|\bmaybe\b|\bnot sure\b|也不?[是对]"
-    r"|\b(?:sorry|unable|impossible|can(?:no|'|’)?t (?:answer|tell|say|view|determine|be determined))\b"
+    r"\b(?:yes|true|yeah|yep|no|false|nope)\b(?=\s*(?:[,.;:!?]|\Z))|也不?[是对]|无法|不确定|不清楚"
+    r"|\b(?:maybe|not (?:sure|enough|clear|possible)|unclear|depends|hard to|sorry|refuse|unable|impossible"
+    r"|can(?:no|'|’)?t (?:answer|tell|say|view|determine|be determined))\b"
 )
 
 

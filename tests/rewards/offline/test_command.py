@@ -227,3 +227,5 @@ def test_the_table_shows_gold_place_value_score_and_reason(run, tmp_path, capsys
     assert records[2]["reason"].startswith("unread: ")
     out = capsys.readouterr().out
     assert re.search(r"^ *ext_count +1 +7 +4 +4 +0\.000 +\S", out, re.M)
+    assert "ext_count: 1 of 3 rows are not in its form, the first unread: no <answer>" in out
+    assert "could ever count all of them?'" in out
