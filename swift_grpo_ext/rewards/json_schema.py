@@ -71,33 +71,31 @@ def _shared(one: Tree, other: Tree, matched: bool) -> int:
     return sum(map(leaves, equal.elements())) + sum(_shared(*pair, matched) for pair in pairs)
 
 
-def _validator(schema: Json) -> Any:
-    from jsonschema import Draft202012Validator
-    from jsonschema.validators import validator_for
-    from referencing import Registry
-
-    kind = validator_for(schema, default=Draft202012Validator)
-    return kind(schema, registry=Registry())
-
-
-def check_schema(schema: Json) -> None:
-    """Refuse what is no schema: the row is unscorable.
+def validator_of(schema: Json) -> Any:
+    """The validator of a schema; without one, every value is valid.
 
     Raises:
         Unscorable: The schema is not a JSON Schema.
     """
+    from jsonschema import Draft202012Validator
     from jsonschema.exceptions import SchemaError
+    from jsonschema.validators import validator_for
+    from referencing import Registry
 
+    schema = decoded(schema, strict, otherwise=schema)
+    schema = True if schema is None else schema
     if isinstance(schema, dict) and not all(isinstance(key, str) for key in schema):
         raise Unscorable("schema is no JSON object")
+    kind: Any = validator_for(schema, default=Draft202012Validator)
     try:
-        _validator(schema).check_schema(schema)
+        kind.check_schema(schema)
     except (SchemaError, RecursionError, TypeError, AttributeError) as error:
         raise Unscorable(f"schema is no JSON Schema: {getattr(error, 'message', error)!s:.160}") from None
+    return kind(schema, registry=Registry())
 
 
-def is_valid(value: Json, schema: Json) -> bool:
-    """Whether a value satisfies a checked schema.
+def fault_of(value: Json, validator: Any) -> str:
+    """What a schema refuses in a value, in words; empty if it is valid.
 
     Raises:
         Unscorable: The schema refers to nothing, or is nested without end.
@@ -105,7 +103,7 @@ def is_valid(value: Json, schema: Json) -> bool:
     from referencing.exceptions import Unresolvable
 
     try:
-        return bool(_validator(schema).is_valid(value))
+        return next((error.message for error in validator.iter_errors(value)), "")
     except (Unresolvable, RecursionError) as error:
         raise Unscorable(f"schema: {error!s:.160}") from None
 
@@ -121,15 +119,6 @@ def _gold_json(columns: Columns) -> Json:
         return strict(short_enough(unfenced(gold) if isinstance(gold, str) else json.dumps(gold)))
     except (ValueError, TypeError, RecursionError):
         raise Unscorable(f"gold {gold!r:.80} is not JSON") from None
-
-
-def _schema(columns: Columns) -> Json:
-    """The row's schema, decoded and checked; without one, every value is valid."""
-    schema = columns.get("schema")
-    schema = decoded(schema, strict, otherwise=schema)
-    schema = True if schema is None else schema
-    check_schema(schema)
-    return schema
 
 
 def _gold_json_text(columns: Columns, **_: object) -> str:
@@ -163,20 +152,20 @@ def json_schema(completion: str, columns: Columns) -> Outcome:
         >>> get_reward("ext_json_schema")('{"total": 12.5, "paid": true}', {"solution": gold})
         0.5
     """
-    schema = _schema(columns)
+    validator = validator_of(columns.get("schema"))
     try:
         golds = [_gold_json(columns)]
     except NoGold:
-        if schema is True:
+        if validator.schema is True:
             raise
         golds = []
-    if not all(is_valid(gold, schema) for gold in golds):
-        raise Unscorable("gold fails the schema")
+    if fault := "".join(fault_of(gold, validator) for gold in golds):
+        raise Unscorable(f"gold fails the schema: {fault:.160}")
     answer = answer_of(completion, "fenced")
     predicted = decoded(answer, strict, lambda text: strict(unwrapped(text)), otherwise=...)
     if predicted is ...:
         raise Unread(answer, "JSON (an object or a list, each key once)")
-    if not is_valid(predicted, schema):
-        return Outcome(0.0, f"the schema refuses it: {json.dumps(schema)[:120]}", read=answer[:200])
+    if fault := fault_of(predicted, validator):
+        return Outcome(0.0, f"the schema refuses it: {fault:.160}", read=answer[:200])
     score = min([1.0, *(field_f1(predicted, gold) for gold in golds)])
     return Outcome.of(score, answer, json.dumps(golds, ensure_ascii=False)[1:-1])

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from swift_grpo_ext.rewards.contract import Unscorable
-from swift_grpo_ext.rewards.json_schema import check_schema, field_f1, is_valid, json_schema
+from swift_grpo_ext.rewards.json_schema import fault_of, field_f1, json_schema, validator_of
 
 GOLD = {"total": 12.5, "items": [{"name": "tea", "n": 2}, {"name": "milk", "n": 1}]}
 SCHEMA = {"type": "object", "required": ["total"], "properties": {"total": {"type": "number", "minimum": 0}}}
@@ -56,8 +56,8 @@ schemas = st.recursive(
 
 @given(values, schemas)
 def test_validity_is_jsonschemas(value, schema):
-    check_schema(schema)
-    assert is_valid(value, schema) == jsonschema.Draft202012Validator(schema).is_valid(value)
+    fault = fault_of(value, validator_of(schema))
+    assert (fault == "") == jsonschema.Draft202012Validator(schema).is_valid(value)
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def test_validity_is_jsonschemas(value, schema):
 )
 def test_what_is_no_schema_is_refused(schema):
     with pytest.raises(Unscorable):
-        check_schema(schema)
+        validator_of(schema)
     assert json_schema.outcome("{}", {"schema": schema}).score is None
 
 
@@ -140,7 +140,7 @@ def test_schema():
     )
     assert (
         json_schema.outcome("{}", {"schema": SCHEMA, "solution": {"sum": 1}}).reason
-        == "gold fails the schema"
+        == "gold fails the schema: 'total' is a required property"
     )
 
 
