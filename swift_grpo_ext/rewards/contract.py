@@ -7,10 +7,9 @@ import dataclasses
 import datetime
 import functools
 import inspect
-import math
 import re
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias, TypeVar, get_type_hints
 
 from pydantic import ConfigDict, ValidationError, create_model
@@ -254,29 +253,26 @@ class Reward:
             return Outcome(None, str(fault))
         except Unread as fault:
             return Outcome(self.low, f"{UNREAD}{fault}")
-        outcome = result if isinstance(result, Outcome) else Outcome(result)
-        score = outcome.score if outcome.score is None else self.checked(outcome.score)
-        return outcome if score is outcome.score else replace(outcome, score=score)
+        return self.checked(result if isinstance(result, Outcome) else Outcome(result))
 
     def _chosen(
         self, columns: Columns, defaults: Columns | None, parameters: dict[str, object]
     ) -> dict[str, Any]:
         """The parameters as the function takes them: given ones before the row's, these before defaults."""
-        if not self.parameters:
-            return self.declared.checked(parameters)
         given = self.declared.checked(parameters) if parameters else parameters
         return self.declared.packed({**(defaults or {}), **self.row_parameters(columns), **given})
 
-    def checked(self, score: float) -> float:
-        """The score as a float; a RewardError if it is not finite or outside the declared range.
+    def checked(self, outcome: Outcome) -> Outcome:
+        """The outcome; a RewardError if its score is no number of the declared range.
 
         Raises:
-            RewardError: The score is not finite, or lies outside the range.
+            RewardError: The score is NaN, or lies outside the range.
         """
-        if not (math.isfinite(score) and self.low <= score <= self.high):
+        score = outcome.score
+        if score is not None and not self.low <= score <= self.high:
             what = f"score {score!r} is outside {self.low:g}..{self.high:g}"
             raise RewardError(what, where=self.name, fix="report it")
-        return float(score)
+        return outcome
 
     @functools.cached_property
     def declared(self) -> Parameters:

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from swift_grpo_ext.rewards.catalogue import NAMES, all_rewards
+from swift_grpo_ext.rewards.contract import Outcome
 from swift_grpo_ext.rewards.gold.columns import gold_completion
 from tests.rewards.linear import assert_linear
 from tests.rewards.loopback_judge import LoopbackJudge, always
@@ -209,7 +210,7 @@ def test_a_score_outside_the_range_is_the_rewards_fault():
 
     for score in (math.nan, math.inf, 1.5, -0.1):
         with pytest.raises(RewardError, match=r"outside 0\.\.1"):
-            REWARDS["ext_iou"].checked(score)
+            REWARDS["ext_iou"].checked(Outcome(score))
 
 
 def _test_names():
