@@ -14,7 +14,7 @@ r"""Where an answer stands. A completion answers in one place, the first of thes
 A thought is no place: what stands in ``<think>...</think>``, or another family's marks, is left out first,
 and a thought that is never closed reaches to the end. What only wraps an answer is no part of it: a fence,
 bold, quotes, dollar signs, ``\text{}``, a full stop. Full-width digits, letters and brackets are read as the
-usual ones.
+usual ones, but for transcripts, tables, JSON and tool calls, which stay as they are.
 
 >>> answer_of("<think>3 or 4?</think>I count them: <answer>**4**.</answer>")
 '4'
@@ -148,7 +148,7 @@ def behind_thought(completion: str) -> str:
     # A thought may have been opened before what is read.
     first = mark[0] if mark else completion[:64].lstrip().lower() if len(text) < len(completion) else ""
     if first.startswith(tuple(THOUGHTS)):
-        raise Unread("the thought is never closed")
+        raise Unread(f"the thought is never closed, it ends in {text[-60:]!r}")
     text = text[mark.end() :] if mark else text
     text = text.strip().removeprefix("<s>").lstrip()
     while text.endswith(ENDS):

@@ -154,3 +154,10 @@ def test_a_loop_without_words_repeats(loop):
 )
 def test_letters_that_show_nothing_are_no_content(letter):
     assert get_reward("ext_format")(f"<think>a</think><answer>{letter}</answer>", {}) == 0.0
+
+
+@pytest.mark.parametrize("opened", ["", "<think>"])
+def test_a_text_without_a_place_is_told_by_its_end(opened):
+    outcome = get_reward("ext_count").outcome(f"{opened}{'so ' * 40}it may be five", {"solution": 5})
+    assert outcome.reason.startswith("unread: ")
+    assert outcome.reason.endswith("it may be five'")
