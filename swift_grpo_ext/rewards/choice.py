@@ -88,10 +88,6 @@ def choice(completion: str, columns: Columns, *, multiple: Literal["f1", "exact"
     gold = _gold_letters(columns, options)
     answer = answer_of(completion, "leading")
     chosen = read_all(answer, options) if len(gold) > 1 else frozenset([read(answer, options)])
-    right = len(chosen & gold)
-    score = (
-        float(chosen == gold)
-        if len(gold) == 1 or multiple == "exact"
-        else 2 * right / (len(chosen) + len(gold))
-    )
+    f1 = 2 * len(chosen & gold) / (len(chosen) + len(gold))
+    score = float(f1 == 1) if multiple == "exact" else f1
     return Outcome.of(score, ", ".join(sorted(chosen)), ", ".join(sorted(gold)))

@@ -73,8 +73,7 @@ def iou(
         >>> get_reward("ext_iou")("<answer>[0, 0, 10, 10]</answer>", {"solution": [0, 0, 10, 20]})
         0.5
     """
-    gold = gold_boxes(columns, places)
-    return matched(completion, gold, "box", places, box_iou)
+    return matched(completion, columns, "box", places, box_iou)
 
 
 @reward(low=-1.0, gold=GOLD, reads=READS, gold_text=gold_boxes_text)
@@ -99,8 +98,7 @@ def giou(completion: str, columns: Columns, *, places: Objects = OBJECTS) -> Out
         >>> get_reward("ext_giou")("<answer>[0, 0, 10, 10]</answer>", {"solution": [0, 30, 10, 40]})
         -0.5
     """
-    gold = gold_boxes(columns, places)
-    return matched(completion, gold, "box", places, box_giou, worst=-1.0)
+    return matched(completion, columns, "box", places, box_giou, worst=-1.0)
 
 
 @reward(gold=GOLD, reads=READS, gold_text=_gold_points_text)
@@ -126,5 +124,4 @@ def point_in_box(completion: str, columns: Columns, *, places: Objects = OBJECTS
         >>> get_reward("ext_point_in_box")("(50, 60)", {"solution": [10, 20, 110, 220]})
         1.0
     """
-    gold = gold_boxes(columns, places)
-    return matched(completion, gold, "both", places, strictly_inside)
+    return matched(completion, columns, "both", places, strictly_inside)

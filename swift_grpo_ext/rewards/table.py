@@ -128,7 +128,8 @@ def table(completion: str, columns: Columns) -> Outcome:
         >>> get_reward("ext_table")("<table><tr><td>a</td><td>c</td></tr></table>", {"table": gold})
         0.75
     """
-    gold = parse_table(gold_string(columns, GOLD))
+    written = gold_string(columns, GOLD)
+    gold = parse_table(written)
     cells = sum(map(len, gold))
     if not 0 < cells <= MAX_GOLD_CELLS:
         raise Unscorable(f"gold holds {cells} table cells, need 1 to {MAX_GOLD_CELLS}")
@@ -139,4 +140,4 @@ def table(completion: str, columns: Columns) -> Outcome:
         raise Unread(answer, "table (HTML or Markdown)")
     if found > 2 * cells + 16:
         raise Unread(f"a table of {found} cells, where {cells} are expected")
-    return Outcome.of(table_similarity(predicted, gold), answer, gold_string(columns, GOLD))
+    return Outcome.of(table_similarity(predicted, gold), answer, written)

@@ -80,17 +80,18 @@ def gold_boxes(columns: Columns, places: Places) -> list[Place]:
 
 def matched(
     completion: str,
-    gold: list[Place],
+    columns: Columns,
     kind: Kind,
     places: Places,
     gain: Callable[[Any, Any], float],
     worst: float = 0.0,
 ) -> Outcome:
-    """Mean gain of the answer's boxes, or of its boxes and points; without gold, 1 if it says "nothing".
+    """Mean gain of the answer's boxes, or boxes and points, with the gold's; without any, 1 for "nothing".
 
     Raises:
         Unread: It holds none, or several where one is wanted.
     """
+    gold = gold_boxes(columns, places)
     answer = answer_of(completion, "located")
     if not gold:
         return Outcome.of(1.0 if says_nothing(answer) else worst, answer, "nothing")
