@@ -165,17 +165,17 @@ def _walk(value: Json, kind: Kind, order_of: OrderOf, key: str = "", depth: int 
     """Regions in a decoded JSON value that stands under a key, depth first."""
     if depth > _MAX_DEPTH:
         return
-    if isinstance(value, Mapping):
-        yield from _described(value, kind, order_of, depth)
-    elif isinstance(value, str):
-        groups = _numbers_of(value)
-        yield from _walk(groups[0] if len(groups) == 1 else groups, kind, order_of, key, depth + 1)
-    elif isinstance(value, (list, tuple)):
+    if isinstance(value, (list, tuple)):
         if numbers := _numbers(value, kind):
             yield region_of_numbers(numbers, order=order_of(key))
         else:
             for item in value:
                 yield from _walk(item, kind, order_of, key, depth + 1)
+    elif isinstance(value, str):
+        groups = _numbers_of(value)
+        yield from _walk(groups[0] if len(groups) == 1 else groups, kind, order_of, key, depth + 1)
+    elif isinstance(value, Mapping):
+        yield from _described(value, kind, order_of, depth)
 
 
 def _numbers(value: Sequence[Any], kind: Kind) -> list[float]:
