@@ -15,7 +15,7 @@ from swift_grpo_ext.rewards.contract import (
     reward,
 )
 from swift_grpo_ext.rewards.json_text import decoded, literal, strict
-from swift_grpo_ext.rewards.place import answer_of, bare_gold
+from swift_grpo_ext.rewards.place import answer_of, bare_gold, narrow
 from swift_grpo_ext.rewards.values.choice import read, read_all
 
 GOLD = ("solution", "answer")
@@ -35,7 +35,7 @@ def options_of(columns: Columns) -> dict[str, str]:
     if not isinstance(options, Mapping):
         raise Unscorable(f"options {options!r:.80} are neither a list nor a mapping, nor JSON of one")
     listed = {str(letter).strip().upper(): str(text) for letter, text in options.items() if text is not None}
-    return {letter: _without_mark(text, letter) for letter, text in listed.items()}
+    return {letter: narrow(_without_mark(text, letter)) for letter, text in listed.items()}
 
 
 def _without_mark(text: str, letter: str) -> str:

@@ -9,7 +9,7 @@ from swift_grpo_ext.rewards.contract import Columns, Outcome, Unscorable, reward
 from swift_grpo_ext.rewards.gold.geometry import best_assignment, box_iou
 from swift_grpo_ext.rewards.gold.regions import GOLD, OBJECTS, READS, Objects, gold_places, shown
 from swift_grpo_ext.rewards.grounding import gold_boxes_text
-from swift_grpo_ext.rewards.place import answer_of
+from swift_grpo_ext.rewards.place import answer_of, narrow
 from swift_grpo_ext.rewards.values.region import Place, Region
 from swift_grpo_ext.rewards.values.regions import read, says_nothing
 
@@ -17,7 +17,7 @@ from swift_grpo_ext.rewards.values.regions import read, says_nothing
 def _named(regions: Sequence[Region], labelled: bool) -> list[tuple[str, Place]]:
     """The boxes with their labels as they are compared, with empty ones if the gold has none."""
     return [
-        (" ".join(region.label.casefold().split()) * labelled, region.place)
+        (" ".join(narrow(region.label).casefold().split()) * labelled, region.place)
         for region in regions
         if region.is_box
     ]

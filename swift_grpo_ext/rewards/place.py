@@ -130,11 +130,16 @@ def answer_of(completion: str, kind: Kind = "short") -> str:
     if kind in ("long", "fenced"):
         text = last_fenced(text) if kind == "fenced" else unfenced(text).strip()
     else:
-        text = unwrapped(text if text.isascii() else text.translate(_WIDTH))
+        text = unwrapped(narrow(text))
         text = text if kind == "located" else _in_json(text)
     if not text:
         raise Unread("nothing stands where the answer does")
     return text
+
+
+def narrow(text: str) -> str:
+    """A text with full-width digits, letters and signs as the usual ones."""
+    return text if text.isascii() else text.translate(_WIDTH)
 
 
 def behind_thought(completion: str) -> str:
@@ -315,8 +320,7 @@ def bare_gold(text: str) -> str:
     text = text.rpartition("####")[2].strip()[: MAX_ANSWER_CHARS + 1]
     boxed = boxes(text) if "\\" in text else []
     text = ", ".join(dict.fromkeys(boxed)) or text
-    text = text if text.isascii() else text.translate(_WIDTH)
-    return unwrapped(_behind_label(text))
+    return unwrapped(_behind_label(narrow(text)))
 
 
 def read_gold(columns: Columns, names: tuple[str, ...], read: Callable[[str], _T]) -> _T:
