@@ -32,7 +32,7 @@ def last_question(messages: Json) -> str:
 def completion_text(completion: Completion) -> str:
     """What the model wrote: a text, or the last one of a list of messages; empty for anything else."""
     last = completion[-1] if isinstance(completion, (list, tuple)) and completion else completion
-    return _text_of(last.get("content") if isinstance(last, Mapping) else last)
+    return _text_of(last.get("content") if isinstance(last, Mapping) else completion)
 
 
 def _text_of(content: Json) -> str:
@@ -229,7 +229,8 @@ class Reward:
         Raises:
             RewardError: It is a batch: a list of completions.
         """
-        if isinstance(completion, (list, tuple)) and any(isinstance(turn, str) for turn in completion):
+        listed = isinstance(completion, (list, tuple)) and len(completion) > 1
+        if listed and not isinstance(completion[0], Mapping):
             fix = "call it on each completion with the values of its row; ms-swift's batches go through orms"
             raise RewardError(f"a batch of {len(completion)} completions", where=self.name, fix=fix)
         return self.outcome(completion, columns or {}, **parameters).score

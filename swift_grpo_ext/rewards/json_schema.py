@@ -86,8 +86,8 @@ def validator_of(schema: Json) -> Any:
     schema = True if schema is None else schema
     if isinstance(schema, dict) and not all(isinstance(key, str) for key in schema):
         raise Unscorable("schema is no JSON object")
-    kind: Any = validator_for(schema, default=Draft202012Validator)
     try:
+        kind: Any = validator_for(schema, default=Draft202012Validator)
         kind.check_schema(schema)
     except (SchemaError, RecursionError, TypeError, AttributeError) as error:
         raise Unscorable(f"schema is no JSON Schema: {getattr(error, 'message', error)!s:.160}") from None

@@ -43,6 +43,8 @@ def convert(
     values: Sequence[float], source: Frame, target: Frame, columns: Columns, image_index: int = 0
 ) -> tuple[float, ...]:
     """A point ``(x, y)`` or a box ``(x1, y1, x2, y2)`` in another frame; pixels need ``image_sizes``."""
+    if source == target:
+        return tuple(values)
     from_extent = extent(source, columns, image_index)
     to_extent = extent(target, columns, image_index)
     return tuple(value * to_extent[axis % 2] / from_extent[axis % 2] for axis, value in enumerate(values))
