@@ -4,9 +4,8 @@ Told apart by ms-swift's function that the exception went through last, and by w
 """
 
 import re
-from collections.abc import Sequence
 from traceback import walk_tb
-from types import FrameType, TracebackType
+from types import TracebackType
 from typing import NamedTuple
 
 from swift_grpo_ext.errors import RefusedError, in_a_line
@@ -101,23 +100,15 @@ def in_one_line(error: BaseException, trace: TracebackType | None) -> RefusedErr
     """A known fault as an error of ours, with the line of the user's own file that raised it; else None."""
     if not isinstance(error, Exception):  # Ctrl-C while a plugin file is imported
         return None
-    calls = list(walk_tb(trace))
-    function = ""
-    for frame, _ in calls:
+    function = place = ""
+    for frame, line in walk_tb(trace):
+        file = frame.f_code.co_filename
+        place = "" if "site-packages" in file or file.startswith("<") else f"{file}:{line}"
         if frame.f_globals.get("__name__", "").startswith("swift."):  # code that is made may have no module
             function = frame.f_code.co_name
     said = in_a_line(error)
     for fault in _FAULTS:
         if fault.function in ("", function) and re.search(fault.says, said):
             what = (fault.what or "{error}").replace("{error}", said)
-            return RefusedError(what, where=_own_line(calls), fix=fault.fix)
+            return RefusedError(what, where=place, fix=fault.fix)
     return None
-
-
-def _own_line(calls: Sequence[tuple[FrameType, int]]) -> str:
-    """File and line of the innermost call, where that is in no installed package."""
-    if not calls:
-        return ""
-    frame, line = calls[-1]
-    file = frame.f_code.co_filename
-    return "" if "site-packages" in file or file.startswith("<") else f"{file}:{line}"

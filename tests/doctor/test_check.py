@@ -226,6 +226,7 @@ def test_a_script_without_the_command_could_not_be_checked(tmp_path, capsys):
         (["--num_generation", "8"], "args-refused", "--num_generations"),
         (["--per_device_train_batchsize", "8"], "args-refused", "--per_device_train_batch_size"),
         (["--save", "out"], "args-refused", "--output_dir"),
+        (["--multi_turn_func", "mine"], "args-refused", "--multi_turn_scheduler"),
         (["--max_steps", "many"], "args-refused", "--max_steps 1"),
         (["--model"], "args-refused", "--model VALUE"),
         (["–model", "x"], "args-refused", "--model"),

@@ -44,12 +44,13 @@ def test_there_are_enough_of_them():
     assert sum(len(TABLE[part]) for part in TABLE if part != "grpo") >= 130
 
 
-@pytest.mark.parametrize("part", ["wrappers", "settings"])
-def test_what_runs_raises_no_alarm(part):
+@pytest.mark.parametrize("part", ["wrappers", "expansions", "settings"])
+def test_what_runs_raises_no_alarm(part, refusals):
     alarms = {}
     for name, path, text, _ in scripts(part):
         verdict = found(path, text)
-        faults = [(one.rule, one.what) for one in verdict.findings if one.severity is not Severity.NOTE]
+        findings = [*verdict.findings, *refusals(verdict)]
+        faults = [(one.rule, one.what) for one in findings if one.severity is not Severity.NOTE]
         if faults or verdict.code:
             alarms[name] = (verdict.code, faults or [one.what for one in verdict.findings])
     assert alarms == {}
@@ -71,6 +72,14 @@ def test_what_stands_in_a_file_of_the_script_is_not_known():
 def test_what_a_slip_of_the_shell_leaves_unknown_is_named():
     for name, path, text, (gap,) in scripts("not_known"):
         assert gap in found(path, text).closing.partition("not checked: ")[2], name
+
+
+def test_the_one_process_of_python_is_one_error(refusals):
+    text = "CUDA_VISIBLE_DEVICES=0,1,2,3,4,5,6,7 NPROC_PER_NODE=8 python -m swift.cli.rlhf "
+    text += f"{BASE.split(' rlhf ')[1]}--reward_funcs accuracy --gradient_accumulation_steps 1"
+    verdict = found("train.sh", text)
+    loud = [one.rule for one in verdict.findings if one.severity is not Severity.NOTE]
+    assert (loud, refusals(verdict)) == (["ranks-not-started"], [])
 
 
 def test_what_may_be_meant_is_no_error():

@@ -6,6 +6,8 @@ import time
 import pytest
 
 from swift_grpo_ext.doctor.check import command, inputs
+from swift_grpo_ext.doctor.check.script import read_script
+from swift_grpo_ext.doctor.check.unknown import written
 
 pytestmark = pytest.mark.usefixtures("launch_folder")
 
@@ -25,6 +27,8 @@ FILES = {
     "substitutions.sh": b'"$(' * 50_000,
     "here.sh": b"<<A\n" * 60_000,
     "tests.sh": b"[" * 100_000,
+    "lists.yaml": b"- " * 30_000,
+    "commands.sh": b"swift rlhf --seed 1\n" * 3_000,
 }
 
 
@@ -38,6 +42,14 @@ def test_the_answer_is_a_line_in_a_moment(name, tmp_path, capsys):
     assert printed[0].startswith("could not check: ")
     assert len(printed) <= 2
     assert max(map(len, printed)) < 400
+
+
+def test_many_words_and_values_that_double_take_a_moment():
+    started = time.process_time()
+    read_script("swift " * 10_000)
+    (command,) = read_script("A=xx\n" + "A=$A$A\n" * 24 + 'swift rlhf --system "$A"').commands
+    assert time.process_time() - started < 5
+    assert len(written(command.words[3])) < 2**18
 
 
 def test_a_word_that_is_no_file_name_is_no_traceback(capsys):

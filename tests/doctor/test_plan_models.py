@@ -6,7 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from swift_grpo_ext.doctor.plan.models import find_config, loadable, published, published_name
+from swift_grpo_ext.doctor.plan.models import (
+    find_config,
+    loadable,
+    published,
+    published_name,
+    require_config,
+)
 from swift_grpo_ext.doctor.plan.shape import shape_of
 from swift_grpo_ext.errors import SwiftGrpoExtError
 from swift_grpo_ext.group.pack_memory import text_sizes
@@ -129,3 +135,14 @@ def test_a_config_that_is_none_is_said_in_one_line(config):
     with pytest.raises(SwiftGrpoExtError, match="no model of type") as raised:
         shape_of(config)
     assert "\n" not in str(raised.value)
+
+
+def test_a_config_json_is_loaded_by_its_folder(tmp_path):
+    assert loadable(str(tmp_path / "config.json")) == str(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["", "../../etc/passwd", "nosuch/config.json"])
+def test_a_name_like_no_other_gets_no_guess(name):
+    with pytest.raises(SwiftGrpoExtError) as raised:
+        require_config(name)
+    assert raised.value.what == "no config.json and no size of this name"

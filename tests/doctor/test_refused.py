@@ -75,6 +75,13 @@ def test_a_message_that_names_a_given_argument_is_about_that_one():
     assert name == "load_best_model_at_end"
 
 
+def test_a_message_of_what_is_missing_is_about_that():
+    without = inputs.run_of(["--rlhf_type", "grpo", "--model", "x/y", "--eval_strategy", "no"])
+    [[(text, name), *_]] = refused_of([without])
+    assert "Please input the training dataset" in text
+    assert name == "dataset"
+
+
 def test_ms_swift_refuses_no_setting_that_runs():
     """No false alarm from this machine, which has no GPU, no vLLM, no liger-kernel, no model and no server."""
     launches = yaml.safe_load(Path(__file__).with_name("launches.yaml").read_text(encoding="utf-8"))

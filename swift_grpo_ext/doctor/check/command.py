@@ -101,19 +101,18 @@ def check(
     """
     console = Console(quiet=True) if as_json else console or Console()
     if not host_table.is_kept() and not as_json:
-        first = "The first check of an installation asks ms-swift what it takes: half a minute."
-        print(first, file=sys.stderr)
+        print(
+            "The first check of an installation asks ms-swift what it takes: half a minute.", file=sys.stderr
+        )
     try:
         with redirect_stdout(sys.stderr):  # what packages print
             verdict = verdict_of(words, **options)
         _print(verdict, verdict.findings, console, show_all)
         if verdict.runs:
-            own = verdict.findings
-            is_without_rows = not verdict.runs[0].row_limit
-            left_out = [not_known_here("rows")] * is_without_rows
-            left_out.append(not_known_here("ms-swift's own checks (--quick)"))
-            more = left_out if quick else list(map(_cut, refusals(verdict.runs, own)))
-            verdict = Verdict((*own, *more), verdict.runs)
+            left_out = ["rows"] * (not verdict.runs[0].row_limit) + ["ms-swift's own checks (--quick)"]
+            asked = map(not_known_here, left_out) if quick else refusals(verdict.runs, verdict.findings)
+            more = list(map(_cut, asked))
+            verdict = Verdict((*verdict.findings, *more), verdict.runs)
             _print(verdict, more, console, show_all)
             console.print(verdict.closing, style="bold", markup=False, highlight=False, soft_wrap=True)
     except Exception as error:  # ours, of which a user needs one line

@@ -23,6 +23,7 @@ from swift_grpo_ext.versions import installed_version
 _PACKAGES = ("ms-swift", "transformers", "trl", "peft", "accelerate", "deepspeed", "torch", "vllm")
 # Names and first lines of what is no script of bash.
 _OTHER = re.compile(r".*\.(py|ipynb|fish|ps1|bat|cmd|mk|toml|jsonl|md)|makefile", re.IGNORECASE)
+_MOST_COMMANDS = 100
 _OTHER_SHELL = re.compile(r"#!(?!.*\b(ba|da|k|z)?sh\b)")
 
 
@@ -85,6 +86,8 @@ def runs_of_script(path: Path) -> list[Run]:
             others = {f"{command.words[0]} {command.subcommand}" for command in launch.commands}
             only = "; another program, script or file may start one, which is not followed"
             raise SwiftGrpoExtError(f"no swift rlhf command{f', only {min(others)}' if others else only}")
+        if len(commands) > _MOST_COMMANDS:
+            raise SwiftGrpoExtError("more commands than people write")
     except OSError as error:
         what = f"cannot be read: {error.strerror}"
         raise SwiftGrpoExtError(what, where=str(path), fix="give a file that you may read") from None

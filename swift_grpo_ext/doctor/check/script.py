@@ -16,16 +16,16 @@ from swift_grpo_ext.errors import SwiftGrpoExtError
 _BRACKETS = r"\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\)"
 _EXPANDED = rf"\$\{{(?:[^{{}}]|\{{[^{{}}]*\}})*\}}|[$<>]{_BRACKETS}|`[^`]*`|\$(?:\w+|[@*#?$!-])"
 _DOUBLE = rf'"(?:[^"\\$`]|\\.|\${_BRACKETS}|`[^`]*`|\$(?!\())*"'
-_WORD = rf"(?:'[^']*'|{_DOUBLE}|{_EXPANDED}|\\.|\$(?![({{])|(?<![\s;&|()])#|[^\s;&|<>()'\"`\\$#])+"
+_WORD = rf"(?:'[^']*'|{_DOUBLE}|{_EXPANDED}|\\.|\$(?![({{])|(?<=[^\s;&|()])#|[^\s;&|<>()'\"`\\$#])+"
 _FILE = r"(?![<>]\()\d*(?:<<<|&>>?|[<>]&|>>|>\||[<>])"
-_ARRAY = rf"[A-Za-z_]\w*\+?=\((?:[ \t]|\\?\n|(?<=\s)#[^\n]*|{_WORD})*\)"
+_ARRAY = rf"[A-Za-z_]\w*\+?=\((?:[ \t]|\\?\n|(?<=[\s(])#[^\n]*|{_WORD})*\)"
 _TOKENS = re.compile(rf"{_FILE}[ \t]*(?:{_WORD})?|{_ARRAY}|{_WORD}", re.DOTALL)
 _STATEMENT = re.compile(
     rf"((?:[^\S\n]|\\\n|{_TOKENS.pattern})*)(#[^\n]*|\n|;;?|&&|\|\|?&?|&|[()]|(.))", re.DOTALL
 )
 _IN_QUOTES = re.compile(rf"{_EXPANDED}|\\.", re.DOTALL)
 _PARTS = re.compile(rf"'[^']*'|{_DOUBLE}|{_IN_QUOTES.pattern}", re.DOTALL)
-_ITEM = re.compile(rf"(?<=\s)#[^\n]*|({_WORD})", re.DOTALL)  # of an array: a comment, or a word
+_ITEM = re.compile(rf"(?<!\S)#[^\n]*|({_WORD})", re.DOTALL)  # of an array: a comment, or a word
 _VALUE = re.compile(r"\$\{?([A-Za-z_]\w*)(?:(:?[-=])(.*?)|:?\?.*?)?\}?", re.DOTALL)
 _ITEMS = re.compile(r'"?\$\{?(?:(\w+)\[)?[@*]\]?\}?"?')
 _ASSIGNS = re.compile(r"([A-Za-z_]\w*)(\+?)=(.*)", re.DOTALL)
@@ -51,7 +51,7 @@ _OF_THE_SHELL = re.compile(
     r"(activate|conda\.sh|\.\w*rc|profile|set_env\.sh)$|\b(conda|mamba|micromamba|pyenv)\b|^[-\w]+$"
 )
 _FUNCTION = re.compile(r"^\s*(function\s+\w|[\w-]{1,40}\s{0,4}\(\s{0,4}\)\s{0,4}\{)", re.MULTILINE)
-_MOST_NESTED, _MOST_LETTERS = 100, 2**18
+_MOST_NESTED, _MOST_LETTERS = 100, 2**16  # blocks; and what a script or a value may have
 _SUBCOMMAND = re.compile(
     "pt|sft|infer|merge[-_]lora|web[-_]ui|deploy|rollout|rlhf|grpo|sample|export|eval|app"
 )
@@ -67,7 +67,8 @@ _STARTS = re.compile(
 )
 _OF_A_FILE = re.compile(r".*\b(?:torchrun|deepspeed)\b.*|.*-m", re.DOTALL)  # they look for a file `swift`
 _LAUNCHER = re.compile(
-    r"\b(?:(torchrun|torch\.distributed\.(?:run|launch))|accelerate|deepspeed|mpirun|mpiexec)\b"
+    r"\b(?:(torchrun|torch\.distributed\.(?:run|launch))|accelerate|deepspeed|mpirun|mpiexec"
+    r"|srun(?=.* \S*python))\b"
 )
 
 
@@ -148,20 +149,20 @@ def statements(text: str) -> Iterator[Statement]:
     Raises:
         SwiftGrpoExtError: a quote or a bracket has no end, or blocks are nested too deeply.
     """
-    blocks = brackets = start = 0  # how many are open, and where the last statement began
-    line, behind = 1, "\n"
+    blocks = brackets = 0  # how many are open
+    behind = "\n"
     for match in _STATEMENT.finditer(f"{text}\n\n"):
         body, end = match[1], match[2]
         first = match.end(1) - len(body.lstrip(" \t\\\n"))
-        line += text.count("\n", start, first)
-        start = first
+        line = text.count("\n", 0, first) + 1
         if match[3] or blocks + brackets > _MOST_NESTED:
             fix = "`bash -n` names what is open"
             raise SwiftGrpoExtError("not plain bash", where=f"line {line}", fix=fix)
         words = [word for word in _TOKENS.findall(body) if word.strip("\\ \t\n")]
         while words and words[0] in (*_OPENS, *_IN_BETWEEN, *_CLOSES):
             blocks += (words[0] in _OPENS) - (words[0] in _CLOSES)
-            words = [] if words[0] in ("for", "select", "case") else words[1:]
+            behind_it = words[1:] * (words[0] != "case")
+            words = ["read", *words[1:2]] if words[0] in ("for", "select") else behind_it
         if words and end != "(" and (end != ")" or brackets):
             yield Statement(words, end, line, not (blocks or brackets) and behind not in ("&&", "||"))
         brackets = max(0, brackets + (end == "(") - (end == ")"))
@@ -200,12 +201,14 @@ class _Reader:
             self.launch.commands[-1] = replace(last, words=(*last.words, *texts))
             self.launch.cuts.append(statement.line)
             return
-        elif head in ("source", ".", "eval") or " = " in text[:60]:
+        elif head in ("source", ".", "eval") or re.match(r"\S+ = ", text):
             self._sets_anything(text)
         elif head in ("cd", "pushd", "popd"):
             self._moves("".join(map(written, texts[1:2])), statement.is_sure)
         self.is_swift = command is not None
-        for name in rest if head in ("read", "mapfile", "let") else ():
+        is_set = head in ("read", "mapfile", "let", "unset")
+        for word in rest if is_set else [head] * ("++" in head):
+            name = re.sub(r"\W.*", "", word)
             self.values[name] = Unknown(f"${name}")
         is_server = command is not None and command.subcommand in ("rollout", "deploy")
         is_written = any(re.match(r"\d*&?>", word) for word in statement.words)
@@ -221,21 +224,17 @@ class _Reader:
         """``NAME=value``, ``NAME+=value`` or an array, and a name that is exported."""
         name, _, source = word.partition("=")
         name, adds = name.rstrip("+"), name.endswith("+")
-        before = self.values.get(name, "") if adds else ""
-        value: Word | tuple[Word, ...]
         if "=" not in word:
             self._sets_anything(word)
         elif source.startswith("("):
             items = [part for item in _ITEM.findall(source[1:-1]) if item for part in self.words(item)]
             rest = items if is_sure else [Unknown(f"${{{name}[@]}}", many=True)]
+            before = self.values.get(name) if adds else ()
             self.values[name] = (*(before if isinstance(before, tuple) else ()), *rest)
         else:
             self.makes_files |= re.search(r"\b(download|clone|wget|curl)\b", source) is not None
-            value = self.value(source) if is_sure else Unknown(f"${name}")
-            if before and not isinstance(before, tuple):
-                text = written(before) + written(value)
-                value = Unknown(text) if isinstance(value, Unknown) or isinstance(before, Unknown) else text
-            self.values[name] = value
+            source = f"${{{name}:-}}{source}" if adds else source
+            self.values[name] = self.value(source) if is_sure else Unknown(f"${name}")
         self.exported |= {name} if exports else set()
 
     def _sets_anything(self, source: str) -> None:
@@ -257,16 +256,18 @@ class _Reader:
         value = self.value(source)
         if re.search(r"[*?]|\[[^\[\]]+\]|\{[^{}]*\}", _PARTS.sub("", source)):
             value = Unknown(source)  # names that the shell looks up
-        if not re.fullmatch(_EXPANDED, source, re.DOTALL):
-            return [value]
-        return [Unknown(value.name, many=True)] if isinstance(value, Unknown) else list(value.split())
+        is_split = re.fullmatch(_EXPANDED, source, re.DOTALL) is not None
+        if isinstance(value, Unknown):
+            return [Unknown(value.name, many=is_split or "[@]" in source or "${@" in source)]
+        return list(value.split()) if is_split else [value]
 
     def value(self, source: str, parts: re.Pattern[str] = _PARTS) -> Word:
         """What a word becomes where the shell does not split it: in an assignment."""
         found = [self._part(match[0]) for match in parts.finditer(source)]
         filled = iter(found)
         text = parts.sub(lambda _match: written(next(filled)), source)
-        return Unknown(text) if any(isinstance(part, Unknown) for part in found) else text
+        is_open = len(text) > _MOST_LETTERS or any(isinstance(part, Unknown) for part in found)
+        return Unknown(text[:_MOST_LETTERS]) if is_open else text
 
     def _part(self, text: str) -> Word:
         """A quoted or expanded part of a word."""
@@ -290,14 +291,10 @@ class _Reader:
 
     def _swift(self, command: Command, own: list[str], statement: Statement) -> None:
         """A command of ms-swift, with the variables that it sees."""
-        assigned = [word.partition("=") for word in own]
-        exported = {name: self._plain(name) for name in self.values if name in self.exported}
-        environ = {
-            **exported,
-            **{name: self.value(source) for name, _, source in assigned},
-            **command.environ,
-        }
-        is_called = not statement.is_sure and _FUNCTION.search(self.launch.text)
+        environ: dict[str, Any] = {name: self._plain(name) for name in self.values if name in self.exported}
+        environ |= {name: self.value(source) for name, _, source in (word.partition("=") for word in own)}
+        environ |= command.environ
+        is_called = not statement.is_sure and _FUNCTION.search(self.launch.text) is not None
         found = replace(
             command,
             environ=environ,
@@ -305,7 +302,7 @@ class _Reader:
             waits=command.waits and statement.is_sure and statement.end not in ("&", "|"),
             folders=self.folders,
             makes_files=self.makes_files,
-            set_by=self.set_by or "its caller" * bool(is_called),
+            set_by=self.set_by or "its caller" * is_called,
         )
         self.launch.commands.append(found)
 
@@ -317,20 +314,22 @@ def command_of(words: Sequence[Word]) -> Command | None:
     behind programs that start what follows them on this machine.
     """
     for index, word in enumerate(words):
-        rest, before = tuple(words[index + 1 :]), " ".join(map(written, words[:index]))
-        program, of_megatron, module = (
-            found.groups() if (found := _PROGRAM.fullmatch(written(word))) else [None] * 3
-        )
-        is_main = module in (None, "main")  # it starts torchrun, as `swift` does
-        if is_main and not (found and rest and _SUBCOMMAND.fullmatch(written(rest[0]))):
+        found = _PROGRAM.fullmatch(written(word)[:1000])
+        if found is None:
             continue
+        program, of_megatron, module = found.groups()
+        is_main = module in (None, "main")  # it starts torchrun, as `swift` does
+        rest = tuple(words[index + 1 :])
+        if is_main and not (rest and _SUBCOMMAND.fullmatch(written(rest[0]))):
+            continue
+        before = " ".join(map(written, words[:index]))
         if not _STARTS.match(before) or (program and _OF_A_FILE.fullmatch(before)):
             return None
         return Command(
             ("megatron" if of_megatron else program or "swift", *(rest if is_main else (str(module), *rest))),
             _variables(before),
             waits="srun" not in before,
-            is_single=not is_main and not _LAUNCHER.search(before) and "srun" not in before,
+            is_single=not is_main and not _LAUNCHER.search(before),
         )
     return None
 
@@ -338,7 +337,7 @@ def command_of(words: Sequence[Word]) -> Command | None:
 # Options of launchers -> the variable that says the same to `swift`; of all processes, WORLD_SIZE.
 _SAME_AS = {
     **dict.fromkeys(("nproc_per_node", "num_gpus"), "NPROC_PER_NODE"),
-    **dict.fromkeys(("nnodes", "num_nodes", "num_machines"), "NNODES"),
+    **dict.fromkeys(("nnodes", "nodes", "num_nodes", "num_machines"), "NNODES"),
     "num_processes": "WORLD_SIZE",
 }
 

@@ -57,9 +57,9 @@ def require_config(model: str) -> dict[str, Any]:
     if model in CONFIG_MAPPING:
         return {"model_type": model}
     names = {name.lower(): name for name in (*CONFIG_MAPPING, *published())}
-    guess = names[nearest(model.rstrip("/").rpartition("/")[2].lower(), names)]
+    guess = nearest(model.rstrip("/").rpartition("/")[2].lower(), names, 0.75)
     raise SwiftGrpoExtError(
-        f"no config.json and no size of this name, did you mean {guess}?",
+        f"no config.json and no size of this name{f', did you mean {names[guess]}?' if guess else ''}",
         where=f"--model {model}",
         fix=f"modelscope download {model} config.json --local_dir model, then --model model",
     )
@@ -69,7 +69,8 @@ def loadable(model: str) -> str:
     """What ms-swift loads a model by: of a published size alone, the id of its checkpoint."""
     name = published_name(model)
     if name is None or model.lower() != name.lower() or Path(model).expanduser().is_dir():
-        return model
+        path = Path(model)
+        return str(path.parent) if path.name == "config.json" else model
     return str(published()[name]["id"])
 
 

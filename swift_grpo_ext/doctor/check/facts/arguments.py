@@ -16,6 +16,9 @@ RENAMED = {
     "tensor_parallel_size": "vllm_tensor_parallel_size",
     **dict.fromkeys(("vllm_device", "num_infer_workers", "gc_collect_after_offload", "load_safetensors"), ""),
     "lazy_tokenizer": "lazy_tokenize",
+    "multi_turn_func": "multi_turn_scheduler",
+    "plugin": "external_plugins",
+    "num_workers": "dataloader_num_workers",
     "model_id_or_path": "model",
     "dtype": "torch_dtype",
     "lora_target_modules": "target_modules",
@@ -31,9 +34,11 @@ RENAMED = {
     "per_device_train_batch_size": "micro_batch_size",
     "micro_batch_size": "per_device_train_batch_size",
 }
+_QUOTE = "quote values that hold blanks, or put the option before it"
 _QUOTES = frozenset("“”‘’")
 # Dashes, those of word processors too, before a name; a word with a blank in it is a value.
 _FLAG = re.compile(r"[-–—―−]{1,2}[^\W\d]\S*")
+_NAME = re.compile(r"[\w\"${}\[\]@*./:+=-]{1,40}")  # of what may hold options, and nothing that is run
 _MOST_WORDS = 2000
 
 
@@ -100,11 +105,12 @@ def parse(words: Sequence[Word], kind: str = "RLHFArguments") -> Arguments:
         option = options[meant[0]] if len(names) == 1 else None
         most = {"+": len(behind), "*": len(behind), 0: 0}.get(option.nargs, 1) if option else 0
         own, others = behind[:most], behind[most:]
-        loose += [word for word in others if isinstance(word, Unknown) and (word.many or not flag)]
+        loose += [word for word in others if isinstance(word, Unknown) and (word.many or option or not flag)]
         if option is None and flag:
             strange.append(_strange(flag, names, options))
         else:
-            strange += [_stray(word) for word in others if isinstance(word, str)]
+            stray = (word for word in others if isinstance(word, str))
+            strange += [_refusal(f"ValueError: remaining_argv: [{word!r}]", word, _QUOTE) for word in stray]
         if option and any(isinstance(word, Unknown) for word in own):
             given[option.name] = Unknown(f"--{option.name}")
         elif option:
@@ -114,15 +120,10 @@ def parse(words: Sequence[Word], kind: str = "RLHFArguments") -> Arguments:
                 refusals.append(_refused(option, own))
     values = {**host_table.defaults(kind), **given}
     refusals += strange if not values.get("ignore_args_error") else []
-    rest = [_plain(word.name) for word in loose]
+    rest = [word.name if _NAME.fullmatch(word.name) else "what a command prints" for word in loose]
     # What stands in the file behind --config is not read, so nothing is missing.
     rest += [problem.where for problem in strange if problem.where == "--config"]
     return Arguments(_completed(values, kind), frozenset(given), tuple(refusals), tuple(rest), kind)
-
-
-def _plain(word: str) -> str:
-    """A word as it is written, or what it is, where that is more than a name."""
-    return word if re.fullmatch(r"[\w\"${}\[\]@*./-]{1,40}", word) else "what a command prints"
 
 
 def _groups(words: Sequence[Word]) -> tuple[list[tuple[str, list[Word]]], list[Unknown]]:
@@ -177,11 +178,6 @@ def _refused(option: host_table.Option, words: Sequence[Word]) -> Problem:
     return _refusal(f"argument {flag}: {message}", flag, f"{flag} {value}")
 
 
-def _stray(word: str) -> Problem:
-    fix = "quote values that hold blanks, or put the option before it"
-    return _refusal(f"ValueError: remaining_argv: [{word!r}]", word, fix)
-
-
 def _strange(flag: str, meant: set[str], options: Mapping[str, host_table.Option]) -> Problem:
     """An option that the parser does not know, or an abbreviation of several."""
     name = re.sub("^[-–—―−]+", "", flag).replace("-", "_")
@@ -203,7 +199,6 @@ def _completed(values: dict[str, Any], kind: str) -> dict[str, Any]:
         "beta": 0.04,
         "gradient_accumulation_steps": 1,
         "learning_rate": rate,
-        "truncation_strategy": "left",
     }
     missing = {name: value for name, value in later.items() if values.get(name) is None}
     return {**values, **missing} if kind == "RLHFArguments" else values

@@ -28,7 +28,7 @@ class Environ(Mapping[str, Any]):
     def __getitem__(self, name: str) -> Any:
         value = self._values.get(name)
         if value is None and self._set_by:
-            return Unknown(f"what {self._set_by} sets")
+            return Unknown(f"variables of {self._set_by}")
         return Unknown(name) if isinstance(value, Unknown) else self._values[name]
 
     def __iter__(self) -> Iterator[str]:

@@ -84,7 +84,7 @@ def _config(path: Path) -> dict[str, Any]:
         is_large = is_nested or len(text) == _MOST_OF_A_CONFIG
         table = {} if is_large else json.loads(text) if path.suffix == ".json" else yaml.safe_load(text)
         fault = "too large or too nested" if is_large else ""
-    except (OSError, ValueError, yaml.YAMLError) as error:
+    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
         fault = f"cannot be read: {str(error).splitlines()[0]}"
     if not fault and (not isinstance(table, dict) or {"apiVersion", "tasks"}.intersection(table)):
         fault = "a manifest, not a table of arguments"

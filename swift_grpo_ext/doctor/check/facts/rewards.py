@@ -15,16 +15,17 @@ from swift_grpo_ext.findings import NotKnownError
 from swift_grpo_ext.rewards import catalogue
 from swift_grpo_ext.rewards.runtime.rules import SETTING, RewardTable, load_table
 
-NOT_GOLD = frozenset(
-    (
-        *("messages", "images", "videos", "audios", "tools", "objects", "channel", "dataset"),
-        *("chat_template_kwargs", "rejected_messages", "rejected_images", "positive_messages"),
-        *("negative_messages", "teacher_prompt"),
-    )
-)
+NOT_GOLD = {"messages", "images", "videos", "audios", "tools", "objects", "channel", "dataset"}
+NOT_GOLD |= {"chat_template_kwargs", "rejected_messages", "rejected_images", "positive_messages"}
+NOT_GOLD |= {"negative_messages", "teacher_prompt"}
 # What the trainer hands to a reward beside the columns of a row.
-_OF_THE_TRAINER = {"response_token_ids": [0], "finish_reason": "stop", "is_truncated": False}
-_OF_THE_TRAINER |= {"request_id": "request", "prompt_id": "prompt"}
+_OF_THE_TRAINER = {
+    "response_token_ids": [0],
+    "finish_reason": "stop",
+    "is_truncated": False,
+    "request_id": "request",
+    "prompt_id": "prompt",
+}
 _ROWS = 4
 LIMIT = 15
 """Seconds that a reward may take for the answers to a few rows."""

@@ -24,8 +24,15 @@ from swift_grpo_ext.models.text import check_tags
 
 _FILES = (".jsonl", ".json", ".csv", ".parquet", ".txt", ".arrow")
 _PIXEL_VARIABLES = (
-    *("MAX_PIXELS", "MIN_PIXELS", "IMAGE_MAX_TOKEN_NUM", "IMAGE_MIN_TOKEN_NUM", "VIDEO_MAX_PIXELS", "FPS"),
-    *("FPS_MAX_FRAMES", "ROOT_IMAGE_DIR", "USE_HF"),
+    "MAX_PIXELS",
+    "MIN_PIXELS",
+    "IMAGE_MAX_TOKEN_NUM",
+    "IMAGE_MIN_TOKEN_NUM",
+    "VIDEO_MAX_PIXELS",
+    "FPS",
+    "FPS_MAX_FRAMES",
+    "ROOT_IMAGE_DIR",
+    "USE_HF",
 )
 # What loaders, templates, and we, raise for rows that they cannot read.
 _REFUSALS = (*HOST_REFUSES, OSError, RuntimeError, SwiftGrpoExtError)
@@ -140,8 +147,8 @@ def _stream(run: Run, path: Path) -> Iterator[Row]:
 @contextmanager
 def _alone(run: Run) -> Iterator[None]:
     """The run's limits of pixels, no log of the host, and no waiting for other ranks."""
-    values = {name: run.environ.get(name) for name in _PIXEL_VARIABLES}
-    pixels = {name: value for name, value in values.items() if isinstance(value, str)}
+    values = ((name, run.environ.get(name)) for name in _PIXEL_VARIABLES)
+    pixels = {name: value for name, value in values if isinstance(value, str)}
     own = {name: value for name, value in os.environ.items() if name not in host_table.OF_A_RUN}
     logging.disable(logging.CRITICAL)
     try:

@@ -64,14 +64,14 @@ class Run:
     def ranks_per_node(self) -> int:
         """Training processes of one node."""
         own = "NPROC_PER_NODE" if self.environ.get("NPROC_PER_NODE") else "LOCAL_WORLD_SIZE"
-        return 1 if self.command.is_single else environment.number(self.environ, own)
+        return environment.number(self.environ, own)  # as it was meant, of python's one process, too
 
     @property
     def nodes(self) -> int:
         """Machines."""
         if "NNODES" not in self.environ and "LOCAL_WORLD_SIZE" in self.environ:
             return max(1, environment.number(self.environ, "WORLD_SIZE") // self.ranks_per_node)
-        return 1 if self.command.is_single else environment.number(self.environ, "NNODES")
+        return environment.number(self.environ, "NNODES")
 
     @property
     def ranks(self) -> int:

@@ -31,11 +31,17 @@ from swift_grpo_ext.doctor.check.host.table import MEGATRON
 from swift_grpo_ext.errors import in_a_line
 
 _SIZES = "swift.megatron.arguments.megatron_args"
+_BATCHES = "_init_generation_batch_params"
 KINDS = ("RLHFArguments", "RolloutArguments", MEGATRON)
 # What megatron's argument classes import and this machine may lack. They only name things of it.
 _OF_MEGATRON = (
-    *("megatron", "megatron.core", "megatron.core.transformer", "megatron.core.transformer.enums"),
-    *("mcore_bridge", "mcore_bridge.model", "swift.megatron.utils"),
+    "megatron",
+    "megatron.core",
+    "megatron.core.transformer",
+    "megatron.core.transformer.enums",
+    "mcore_bridge",
+    "mcore_bridge.model",
+    "swift.megatron.utils",
 )
 # Methods that look at files, a server, ranks or a GPU of this machine, which may not be the one that trains;
 # other rules of check look at them as far as the launch says.
@@ -49,8 +55,10 @@ _OF_THIS_MACHINE = frozenset(
 )
 _CHECKS = ("_check", "_init", "_process", "_set", "_handle", "_add", "_import", "_load", "__post_init__")
 _ARGUMENTS = (
-    *("/swift/arguments/", "/swift/megatron/arguments/"),
-    *("/swift/trainers/arguments.py", "/swift/rlhf_trainers/args_mixin.py"),
+    "/swift/arguments/",
+    "/swift/megatron/arguments/",
+    "/swift/trainers/arguments.py",
+    "/swift/rlhf_trainers/args_mixin.py",
 )
 # transformers checks last: what it says behind a refusal of ms-swift may only follow from that.
 _ARGUMENTS_OF_TRANSFORMERS = ("/transformers/training_args.py", "/transformers/utils/generic.py")
@@ -92,7 +100,7 @@ class _Question:
         if isinstance(error, _REFUSALS) and any(place in frame.filename for place in places):
             message = " ".join(f"{type(error).__name__}: {str(error) or frame.line}".split())
             given = [name for name in re.findall(r"\w+", message) if name in self.values]
-            about = [*re.findall(r"--(\w+)", message), *given, self.last_read]
+            about = [*re.findall(r"(?:--|self\.)(\w+)", message), *given, self.last_read]
             self.refused.append((message, about[0]))
 
 
@@ -114,10 +122,13 @@ def _recorded(check: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @cache
-def argument_class(kind: str) -> type:
-    """ms-swift's class of that name."""
+def argument_class(kind: str) -> Any:
+    """ms-swift's class of that name, with its arithmetic of ranks and batches as ``of_ranks``."""
     if kind != MEGATRON:
-        plain: type = getattr(import_module("swift.arguments"), kind)
+        plain: Any = getattr(import_module("swift.arguments"), kind)
+        plain.of_ranks = getattr(plain, _BATCHES, None)
+        # The trainer's arguments, which it makes last, see this process alone: of batches its own are asked.
+        setattr(import_module("swift.rlhf_trainers.arguments").GRPOConfig, _BATCHES, _not_asked)
         return plain
     if find_spec("megatron") is None or find_spec("mcore_bridge") is None:
         import swift
@@ -129,17 +140,11 @@ def argument_class(kind: str) -> type:
         package = ModuleType("swift.megatron")  # its own __init__ patches megatron
         package.__path__ = [str(Path(swift.__path__[0]) / "megatron")]
         sys.modules["swift.megatron"] = package
-    made: type = getattr(import_module("swift.megatron.arguments.rlhf_args"), kind)
+    made: Any = getattr(import_module("swift.megatron.arguments.rlhf_args"), kind)
+    made.of_ranks = import_module(_SIZES).MegatronArguments._init_distributed
     # Megatron's own start needs a GPU on each rank; ms-swift's arithmetic of batches comes behind it.
     import_module(_SIZES).initialize_megatron = _not_asked  # type: ignore[attr-defined]
     return made
-
-
-@cache
-def _of_megatron_s_start() -> Callable[..., Any]:
-    """Its arithmetic of ranks and batches, as ms-swift has it."""
-    start: Callable[..., Any] = import_module(_SIZES).MegatronArguments._init_distributed
-    return start
 
 
 @cache
@@ -162,9 +167,7 @@ def refusals(kind: str, values: dict[str, Any], unknown: list[str], ranks: int) 
     import torch.distributed as dist
     from torch.testing._internal.distributed.fake_pg import FakeStore
 
-    base: Any = argument_class(kind)
-    # The arithmetic of ranks and batches comes last, when every value has its default.
-    of_ranks = _of_megatron_s_start() if kind == MEGATRON else base._init_generation_batch_params
+    base = argument_class(kind)
     _record_checks(base)
     not_known = frozenset(unknown if ranks else {*unknown, "world_size"})
     vars(_now).update(vars(_Question(values, not_known)))
@@ -178,7 +181,7 @@ def refusals(kind: str, values: dict[str, Any], unknown: list[str], ranks: int) 
             dist.init_process_group("fake", rank=0, world_size=ranks, store=FakeStore())
         arguments = type(base.__name__, (base,), own)(**{"output_dir": "output", **values, **without_gpu})
         if ranks:
-            _recorded(of_ranks)(arguments)
+            _recorded(base.of_ranks)(arguments)  # last, when every value has its default
     finally:
         if dist.is_initialized():
             dist.destroy_process_group()

@@ -19,7 +19,7 @@ from swift_grpo_ext.versions import installed_version
 MEGATRON = "MegatronRLHFArguments"
 TRAIN = ("RLHFArguments", MEGATRON)
 """The argument classes of training, by engine."""
-_FORM = 9  # of the table; a table of another form is made again
+_FORM = 10  # of the table; a table of another form is made again
 _OF = ("ms-swift", "transformers", "trl", "peft")
 _LIMIT = 300  # seconds for the child, of which ten to thirty are ms-swift's import
 

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from itertools import takewhile
 
 from swift_grpo_ext.doctor.check.facts import environment, model
 from swift_grpo_ext.doctor.check.facts.files import drawn
@@ -118,7 +119,9 @@ def _line(run: Run) -> Iterator[Problem]:
 )
 def _unexported(run: Run) -> Iterator[Problem]:
     for name in filter(_READ.fullmatch, sorted(run.command.unexported)):
-        yield variable(name, f"swift does not see {name}", "..., or put it before the command")
+        # What the script itself puts in place of $NAME, but for what it prints, was not meant for swift.
+        if not re.search(rf"^(?!\s*(echo|printf)\b).*\$\{{?{name}\b", run.launch.text, re.MULTILINE):
+            yield variable(name, f"swift does not see {name}", "..., or put it before the command")
 
 
 @rule(
@@ -245,8 +248,7 @@ def _server_args(run: Run) -> Iterator[Problem]:
     scope=anywhere,
 )
 def _never_ends(run: Run) -> Iterator[Problem]:
-    commands = run.launch.commands
-    for command in commands[: commands.index(run.command) if run.command in commands else 0]:
+    for command in takewhile(lambda one: one is not run.command, run.launch.commands):
         if command.subcommand in ("rollout", "deploy") and command.waits:
             name = f"swift {command.subcommand}"
             what = f"{name} never ends, so nothing below it in this script is started"

@@ -22,7 +22,7 @@ _CURES = {
     "Please set --model": "--model Qwen/Qwen2.5-VL-7B-Instruct",
     "Please input the training dataset": "--dataset train.jsonl",
     "num_generations must be greater than 1": "--num_generations 8",
-    "evenly divisible by num_generations": "one of these values, or more --gradient_accumulation_steps",
+    "evenly divisible by num_generations": "more --gradient_accumulation_steps, or other --num_generations",
     "must be divisible by the global batch size": "a multiple of the batch of all ranks",
     "must equal per_device_train_batch_size": "--generation_batch_size alone: --steps_per_generation follows",
     "must be divisible by num_generations": "a generation batch that is a multiple of --num_generations",
@@ -40,14 +40,17 @@ _CURES = {
     "load_best_model_at_end": "--save_steps a multiple of --eval_steps, both by the same strategy",
 }
 OF_BATCHES = (
-    *(
-        "num_generations",
-        "per_device_train_batch_size",
-        "gradient_accumulation_steps",
-        "steps_per_generation",
-    ),
-    *("generation_batch_size", "per_device_eval_batch_size", "num_generations_eval", "eval_strategy"),
-    *("val_dataset", "split_dataset_ratio", "loss_type"),
+    "num_generations",
+    "per_device_train_batch_size",
+    "gradient_accumulation_steps",
+    "steps_per_generation",
+    "generation_batch_size",
+    "per_device_eval_batch_size",
+    "num_generations_eval",
+    "eval_strategy",
+    "val_dataset",
+    "split_dataset_ratio",
+    "loss_type",
 )
 """What ms-swift's arithmetic of batches reads: where one is not known, it is not asked."""
 _MOST = 10**6  # completions or ranks that nobody means: ms-swift counts up to them
@@ -130,8 +133,7 @@ def findings_of(answers: Sequence[dict[str, Pairs]], others: Sequence[Finding]) 
 def question(run: Run) -> dict[str, Any]:
     """What `host.child` is asked: the values that are given, the names of those that are not known, ranks."""
     arguments = run.arguments
-    names = sorted({*host_table.defaults(arguments.kind), *arguments.given})
-    unknown = [name for name in names if not arguments.is_known(name)]
+    unknown = [name for name in sorted(arguments.values) if not arguments.is_known(name)]
     # The text of --system may be a file's name.
     given = sorted(arguments.given.difference(unknown, ["system"]))
     values = {name: arguments.values[name] for name in given}
