@@ -15,9 +15,9 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for tests
 
 import torch
-import transformers
 
 from swift_grpo_ext.group.interface import why_no_packs, why_no_shared_prefill
+from swift_grpo_ext.hugging_face.configs import architectures_of, class_named
 from swift_grpo_ext.models.derived import speaking_model
 from swift_grpo_ext.models.families import ENTRIES, family_of, frame_of, why_unknown
 from swift_grpo_ext.models.families import FAMILIES as DESCRIBED
@@ -90,9 +90,7 @@ def models() -> Iterator[tuple[str, Any]]:
     for name in sorted(TINY, key=lambda name: (name not in DESCRIBED, name)):
         config = tiny_config(name, defaultdict(lambda: 5), vocab_size=512)
         with torch.device("meta"):
-            model = getattr(transformers, config.architectures[0])._from_config(
-                config, attn_implementation="sdpa"
-            )
+            model = class_named(architectures_of(config)[0])._from_config(config, attn_implementation="sdpa")
         yield name, speaking_model(model)
 
 

@@ -8,7 +8,7 @@ from packaging.version import Version
 from transformers import PretrainedConfig
 
 from swift_grpo_ext.errors import EnvironmentMismatchError
-from swift_grpo_ext.hugging_face.release import INSTALLED
+from swift_grpo_ext.hugging_face.release import FIFTH, INSTALLED
 
 CONFIG = "config.json"
 TIED = "tie_word_embeddings"
@@ -45,6 +45,18 @@ def tie_as_saved(config: PretrainedConfig, folder: str | Path) -> bool:
         return False
     config.tie_word_embeddings = True
     return True
+
+
+def save_processor(processor: Any, folder: str | Path) -> None:
+    """Save a processor or a tokenizer so that the installed release reads all of it again.
+
+    Of one that sees and hears transformers 4 writes what hears over what sees, in a file that may hold both.
+    """
+    processor.save_pretrained(folder)
+    parts = [getattr(processor, name, None) for name in ("feature_extractor", "image_processor")]
+    if not FIFTH and all(parts):
+        heard, seen = (json.loads(part.to_json_string()) for part in parts)
+        (Path(folder) / "preprocessor_config.json").write_text(json.dumps(heard | seen), encoding="utf-8")
 
 
 def _read(folder: str | Path) -> tuple[dict[str, Any], Version | None]:

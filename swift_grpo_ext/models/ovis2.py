@@ -6,6 +6,7 @@ Image tokens expand when a row is encoded, so that ids, labels and log-probs hav
 import re
 from typing import Any
 
+import numpy as np
 import torch
 from PIL import Image
 from swift.model import (
@@ -90,7 +91,10 @@ class Ovis2Template(VisionTemplate):
     def prepare_image(self, image: Image.Image) -> tuple[dict[str, torch.Tensor], Size, list[int]]:
         """Tiles of the image (first a thumbnail, if there are several) and the tokens for them."""
         processor = self.processor
-        made = processor.image_processor(images=[image], return_tensors="pt")
+        # Of an image that is as high as there are colours transformers 4 takes rows for colours, unless told.
+        made = processor.image_processor(
+            images=[np.asarray(image)], input_data_format="channels_last", return_tensors="pt"
+        )
         rows, columns = (int(number) for number in made["grids"][0])
         tiles = made["pixel_values"]
         height, width = tiles.shape[-2:]

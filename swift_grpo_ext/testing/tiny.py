@@ -69,6 +69,8 @@ def tiny_checkpoint(
         max_pixels: Most pixels of a resized image, where the processor resizes.
         **text: Fields of the language model's config. ``initializer_range`` (0.02) is the tower's, too.
     """
+    from swift_grpo_ext.hugging_face.checkpoints import save_processor
+
     made = TINY[family]
     folder = Path(path)
     folder.mkdir(parents=True, exist_ok=True)
@@ -80,7 +82,7 @@ def tiny_checkpoint(
     config = tiny_config(family, tokenizer.get_vocab(), vision=vision, top=top, **text)
     asked = made.processor(config, max_pixels or made.max_pixels) if made.processor else None
     processor = build_processor(tokenizer, made.stem, made.chat, **asked) if asked else tokenizer
-    processor.save_pretrained(folder)
+    save_processor(processor, folder)
     _write_model(folder, config, made.empty_files, seed, dtype, **ends)
     return folder
 

@@ -11,6 +11,8 @@ import numpy as np
 import torch
 from PIL import Image
 
+from swift_grpo_ext.hugging_face.release import FIFTH
+
 _TAG = re.compile("<(image|video)>")
 SPECIAL_TEXT = (
     "<|im_end|>",
@@ -200,7 +202,10 @@ def by_processor(subject: Subject, case: Case, images: list[object]) -> dict[str
     prompt = subject.processor.apply_chat_template(
         case.structured(), add_generation_prompt=True, tokenize=False
     )
-    return dict(subject.processor(text=[prompt], images=images or None, return_tensors="pt"))
+    # Of an image that is as high as there are colours transformers 4 takes rows for colours, unless told.
+    arrays = [np.asarray(image) for image in images] if not FIFTH else images
+    told = {"input_data_format": "channels_last"} if images and not FIFTH else {}
+    return dict(subject.processor(text=[prompt], images=arrays or None, return_tensors="pt", **told))
 
 
 def video_by_processor(subject: Subject, row: dict[str, Any]) -> dict[str, Any]:
