@@ -183,8 +183,7 @@ def worst_first(findings: Iterable[Finding]) -> list[Finding]:
 
 def exit_code(findings: Iterable[Finding]) -> int:
     """0: nothing to fix, 1: warnings, 2: the run will fail."""
-    ranks = [finding.severity.rank for finding in findings]
-    return max((Severity.NOTE.rank - rank for rank in ranks), default=0)
+    return max((NOTE.rank - finding.severity.rank for finding in findings), default=0)
 
 
 def _tuple(value: Iterable[str] | str) -> tuple[str, ...]:

@@ -19,7 +19,6 @@ class Loss:
     reads_zero_advantage: str = ""
     # Liger's version is divided by what one micro-batch holds: its tokens, or its longest completion.
     liger_per_micro_batch: bool = False
-    liger_only: bool = False  # without --use_liger_kernel ms-swift does not have it
 
 
 LOSSES: dict[str, Loss] = {
@@ -33,8 +32,8 @@ LOSSES: dict[str, Loss] = {
         Loss("sapo"),
         Loss("real", whole_groups=True, reads_zero_advantage="compares them"),  # arXiv 2602.05630
         Loss("fipo", over_window=True, reads_zero_advantage="logs them"),
-        Loss("luspo", liger_per_micro_batch=True, liger_only=True),
-        Loss("vespo", liger_per_micro_batch=True, liger_only=True),
+        Loss("luspo", liger_per_micro_batch=True),
+        Loss("vespo", liger_per_micro_batch=True),
     )
 }
 

@@ -6,6 +6,7 @@ releases stand in the sets of ``constraints/``, each of which a make target runs
 
 import re
 import sys
+from bisect import bisect
 from dataclasses import dataclass
 from functools import cache
 from importlib import metadata
@@ -125,9 +126,8 @@ class PackageFact:
             return ""
         own = Version(Version(self.installed).public)
         run = _releases()[self.name]
-        below = [each for each in run if each < own][-1:]
-        above = [each for each in run if each > own][:1]
-        return "" if own in run else f"tested with {' and '.join(map(str, [*below, *above]))}"
+        at = bisect(run, own)
+        return "" if own in run else f"tested with {' and '.join(map(str, run[max(at - 1, 0) : at + 1]))}"
 
 
 def installed_version(name: str) -> str | None:
@@ -176,7 +176,7 @@ def _fact(name: str) -> PackageFact:
 def _torchvision_problem(installed: str) -> tuple[str, str]:
     """torchvision pins one torch; with another its operators do not load (torchvision::nms)."""
     torch_version = installed_version("torch")
-    pins = [Requirement(line) for line in metadata.requires("torchvision") or []]
+    pins = map(Requirement, metadata.requires("torchvision") or [])
     wanted = next((pin.specifier for pin in pins if pin.name == "torch"), SpecifierSet())
     if torch_version is None or wanted.contains(torch_version, prereleases=True):
         return "", ""

@@ -53,10 +53,9 @@ def save_processor(processor: Any, folder: str | Path) -> None:
     Of one that sees and hears transformers 4 writes what hears over what sees, in a file that may hold both.
     """
     processor.save_pretrained(folder)
-    parts = [getattr(processor, name, None) for name in ("feature_extractor", "image_processor")]
-    if not FIFTH and all(parts):
-        heard, seen = (json.loads(part.to_json_string()) for part in parts)
-        (Path(folder) / "preprocessor_config.json").write_text(json.dumps(heard | seen), encoding="utf-8")
+    if not FIFTH and hasattr(processor, "feature_extractor"):
+        both = processor.feature_extractor.to_dict() | processor.image_processor.to_dict()
+        Path(folder, "preprocessor_config.json").write_text(json.dumps(both), encoding="utf-8")
 
 
 def _read(folder: str | Path) -> tuple[dict[str, Any], Version | None]:

@@ -6,8 +6,8 @@ Image tokens expand when a row is encoded, so that ids, labels and log-probs hav
 import re
 from typing import Any
 
-import numpy as np
 import torch
+from numpy import asarray
 from PIL import Image
 from swift.model import (
     MODEL_MAPPING,
@@ -93,9 +93,9 @@ class Ovis2Template(VisionTemplate):
         processor = self.processor
         # Of an image that is as high as there are colours transformers 4 takes rows for colours, unless told.
         made = processor.image_processor(
-            images=[np.asarray(image)], input_data_format="channels_last", return_tensors="pt"
+            images=[asarray(image)], input_data_format="channels_last", return_tensors="pt"
         )
-        rows, columns = (int(number) for number in made["grids"][0])
+        rows, columns = made["grids"][0].tolist()
         tiles = made["pixel_values"]
         height, width = tiles.shape[-2:]
         tokens = image_tokens(rows, columns, processor.image_seq_length, self.facts)

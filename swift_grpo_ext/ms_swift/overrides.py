@@ -1,6 +1,6 @@
 """Every method that a class of ours overrides is looked up in ms-swift's class, which may have lost it."""
 
-import inspect
+from types import FunctionType
 
 from swift_grpo_ext.errors import RefusedError
 from swift_grpo_ext.versions import HOST, HOST_RANGE, installed_version
@@ -18,12 +18,12 @@ def require_overridden(ours: type, theirs: type, part: str, new: str = "") -> No
     Raises:
         RefusedError: ms-swift has lost some of them, which are named.
     """
-    overrides = [
+    gone = [
         name
         for name, value in vars(ours).items()
-        if (inspect.isfunction(value) or inspect.isclass(value)) and not name.startswith("__")
+        if isinstance(value, (FunctionType, type)) and not name.startswith("__")
+        if name != new and not hasattr(theirs, name)
     ]
-    gone = [name for name in overrides if name != new and not hasattr(theirs, name)]
     if gone:
         raise RefusedError(
             f"{HOST} {installed_version(HOST)} has no {', '.join(gone)}, so what replaces it would never run",

@@ -11,6 +11,7 @@ Options = dict[str, Any]
 
 FAMILIES = ("qwen2_5_vl", "ovis2")  # those with a template of this package
 
+LIGER_ONLY = {"luspo", "vespo"}  # ms-swift has them with --use_liger_kernel alone
 # Two prompts of four completions each per step; `cut` says in how many micro-batches.
 BASE: Options = {
     "num_generations": 4,
@@ -25,7 +26,7 @@ BASE: Options = {
     "reward_funcs": "by_text",
     "save_strategy": "steps",
 }
-_TYPES = [loss.name for loss in TABLE.values() if not (loss.whole_groups or loss.liger_only)]
+_TYPES = [name for name, loss in TABLE.items() if not loss.whole_groups and name not in LIGER_ONLY]
 LOSSES: dict[str, Options] = {
     **{name: {"loss_type": name} for name in _TYPES},
     "cispo": {"loss_type": "cispo", "epsilon_high": 5.0},
