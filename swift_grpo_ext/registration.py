@@ -7,6 +7,7 @@ from functools import partial
 from importlib import import_module
 from itertools import takewhile
 from pathlib import Path
+from textwrap import shorten
 from types import TracebackType
 from typing import NoReturn
 
@@ -17,7 +18,7 @@ from swift_grpo_ext.plugin_files import check_one_copy
 from swift_grpo_ext.settings import current_settings
 from swift_grpo_ext.version import __version__
 
-LONGEST = 160  # characters of the line at the start of a run
+LONGEST = 200  # characters of the line at the start of a run
 SHARED = "a group's prompt and images are computed once"
 FAULTS = "swift_grpo_ext.doctor.faults"  # loaded when an exception ends the process
 NOT_UNDER_MEGATRON = "Megatron: no shared prompts, images, monitors"
@@ -74,7 +75,7 @@ def print_error(
 
 
 def summary() -> str:
-    """One line of at most 160 characters: versions, what is shared, rewards, and where the report will be."""
+    """One line of at most 200 characters: versions, what is shared, rewards, and where the report will be."""
     command = swift_command(sys.argv) or "rlhf grpo"
     works = [
         name
@@ -93,7 +94,7 @@ def summary() -> str:
         f"report in {output}" if output and reports else "",
         f"off: {', '.join(disabled)}" if disabled else "",
     ]
-    return " | ".join(filter(None, words))[:LONGEST]
+    return shorten(" | ".join(filter(None, words)), LONGEST, placeholder=" ...")
 
 
 def _typed(option: str, argv: Sequence[str]) -> list[str]:

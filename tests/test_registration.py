@@ -56,7 +56,23 @@ def test_megatron_is_told_what_is_not_there(fresh, capsys, monkeypatch, names):
     assert registration.NOT_UNDER_MEGATRON in line
     assert "rewards ext_count ext_format" in line
     assert registration.SHARED not in line
-    assert len(line) <= 160
+    assert len(line) <= registration.LONGEST
+
+
+def test_a_long_line_ends_behind_a_whole_word(fresh, capsys, monkeypatch):
+    """As far as its releases and rewards leave room it says where the report will be."""
+    monkeypatch.setenv("SWIFT_GRPO_EXT_DISABLE", "")
+    current_settings.cache_clear()
+    between = "torch 2.14.1 tested with 2.14.0"
+    monkeypatch.setattr(versions, "between_tested", lambda *_: [between])
+    words = ["/x/swift/cli/rlhf.py", "--rlhf_type", "grpo", "--reward_funcs", "ext_count", "ext_format"]
+    for folder, end in (("output/run", "report in output/run"), ("output/" + 90 * "x", "report in ...")):
+        monkeypatch.setattr("sys.argv", [*words, "--output_dir", folder])
+        registration._registered.clear()
+        registration.register()
+        line = capsys.readouterr().err.strip()
+        assert between in line
+        assert line.endswith(end)
 
 
 def test_a_second_plugin_adds_only_what_is_missing(fresh, capsys):
