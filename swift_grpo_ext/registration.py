@@ -66,8 +66,7 @@ def print_error(
     trace: TracebackType | None,
 ) -> None:
     """End a process by the line of an error of ours, or of a known fault: 80 lines of stack say no more."""
-    is_ours = isinstance(error, SwiftGrpoExtError)
-    ours = error if is_ours else import_module(FAULTS).in_one_line(error, trace)
+    ours = error if isinstance(error, SwiftGrpoExtError) else import_module(FAULTS).in_one_line(error, trace)
     if ours:
         print(ours, file=sys.stderr)
     else:

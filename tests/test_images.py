@@ -62,6 +62,7 @@ def test_two_steps_of_swift_rlhf_are_those_of_ms_swift(folders):
     for theirs, row in zip(stock, ours, strict=True):
         assert row == pytest.approx(theirs, abs=1e-5, rel=1e-5)
         assert theirs[SAME.index("grad_norm")] > 0
+    assert any(row[SAME.index("reward_std")] > 0 for row in stock)
 
 
 def test_what_a_group_shares_is_computed_once(folders):

@@ -97,15 +97,7 @@ def _loses_micro_batches(run: RefusableRun) -> Iterator[Problem]:
 def _loses_the_trace(run: RefusableRun) -> Iterator[Problem]:
     gathers = run.stage == 3 and not run.use_vllm and run.ds3_gather_for_generation is not False
     if gathers and run.is_harmed_by("A3"):
-        what = "the second rollout would stop with 'pop from an empty deque'"
-        yield Problem(what, "ZeRO-3 and use_vllm false", DEFECTS["A3"].fix)
-
-
-@_refuses("B11")
-def _divides_gradients(run: RefusableRun) -> Iterator[Problem]:
-    if run.stage == 0 and run.bf16 and run.is_harmed_by("B11"):
-        what = "gradients would be divided by 65536 and not zeroed between steps"
-        yield Problem(what, "ZeRO-0 and bf16", DEFECTS["B11"].fix)
+        yield _has("A3", "ZeRO-3 and use_vllm false")
 
 
 @_refuses("F16")
@@ -148,8 +140,7 @@ def _has_no_schedule(run: RefusableRun) -> Iterator[Problem]:
     names = ("chord_mu_warmup_steps", "chord_mu_decay_steps", "chord_mu_peak", "chord_mu_valley")
     missing = [name for name in names if getattr(run, name) is None]
     if run.chord_sft_dataset and missing:
-        where = f"chord_sft_dataset without {', '.join(missing)}"
-        yield Problem("CHORD would end in the first step", where, DEFECTS["F37"].fix)
+        yield _has("F37", f"chord_sft_dataset without {', '.join(missing)}")
 
 
 @_refuses("F48")

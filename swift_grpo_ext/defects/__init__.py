@@ -72,13 +72,6 @@ _ALL = (
         "B1-zero2-offload",
     ),
     Defect(
-        "B11",
-        "ZeRO-0 with bf16 divides gradients by 65536 and does not zero them between steps",
-        {"deepspeed": "<0.18.6"},
-        'pip install "deepspeed>=0.18.6", or --deepspeed zero1, or no --deepspeed',
-        (f"{DEEPSPEED}/pull/7839", f"{DEEPSPEED}/issues/7837"),
-    ),
-    Defect(
         "C1",
         "any checkpoint is read with trust_remote_code, also one whose class transformers has itself",
         _ANY_HOST,
@@ -272,6 +265,14 @@ _ALL = (
         _ANY_HOST,
         "no --ref_adapters: with such a tuner the reference is the policy as it starts, --adapters included",
         (f"{SWIFT}/issues/8453",),
+    ),
+    Defect(
+        "F50",
+        "rollouts that encode rows in several threads, some with padding, end with 'Already borrowed'",
+        {"tokenizers": "<0.23"},
+        'pip install "tokenizers>=0.23", where transformers takes it',
+        ("https://github.com/huggingface/transformers/issues/47085",),
+        "F50-shared-tokenizer",
     ),
     Defect(
         "unscored",

@@ -38,17 +38,10 @@ REFUSED = {
     ),
     "A3": (
         RefusableRun({"use_vllm": False}, ZERO3, versions=OLD),
-        "the second rollout would stop with 'pop from an empty deque'",
+        "ZeRO-3 without vLLM stops at the second rollout with 'pop from an empty deque'",
         "[ZeRO-3 and use_vllm false]",
         '-> pip install "deepspeed>=0.19.2", or --ds3_gather_for_generation false',
         f"({DEEPSPEED}/pull/8043)",
-    ),
-    "B11": (
-        RefusableRun({"bf16": True}, {"zero_optimization": {"stage": 0}}, versions={"deepspeed": "0.18.5"}),
-        "gradients would be divided by 65536 and not zeroed between steps",
-        "[ZeRO-0 and bf16]",
-        '-> pip install "deepspeed>=0.18.6", or --deepspeed zero1, or no --deepspeed',
-        f"({DEEPSPEED}/pull/7839)",
     ),
     "F16": (
         RefusableRun({"loss_type": "real", "per_device_train_batch_size": 6, "num_generations": 4}),
@@ -80,7 +73,7 @@ REFUSED = {
     ),
     "F37": (
         RefusableRun({"chord_sft_dataset": ["rows.jsonl"], "chord_mu_peak": 0.5, "chord_mu_valley": 0.1}),
-        "CHORD would end in the first step",
+        "CHORD without a schedule of its weight mu ends in the first step",
         "[chord_sft_dataset without chord_mu_warmup_steps, chord_mu_decay_steps]",
         "-> --chord_mu_warmup_steps 50",
         f"({SWIFT}/blob/v4.6.0/swift/rlhf_trainers/utils.py)",
@@ -126,14 +119,12 @@ RUNS = {
     "zero3 with vLLM": RefusableRun({"use_vllm": True}, ZERO3, versions=OLD),
     "zero3, layer by layer": RefusableRun({"ds3_gather_for_generation": False}, ZERO3, versions=OLD),
     "zero3, healed": RefusableRun({}, ZERO3, healed=frozenset({"A3-zero3-trace"}), versions=OLD),
-    "zero0 bf16, new": RefusableRun({"bf16": True}, {"zero_optimization": {"stage": 0}}, versions=OLD),
     "real, whole groups": RefusableRun(
         {"loss_type": "real", "per_device_train_batch_size": 8, "num_generations": 4}
     ),
     "another loss, parts of groups": RefusableRun(
         {"loss_type": "dapo", "per_device_train_batch_size": 2, "num_generations": 4}
     ),
-    "zero0 fp32": RefusableRun({}, {"zero_optimization": {"stage": 0}}, versions={"deepspeed": "0.18.5"}),
 }
 
 

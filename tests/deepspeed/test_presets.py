@@ -2,12 +2,14 @@
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from deepspeeds_own import refusal
 
+from swift_grpo_ext import versions
 from swift_grpo_ext.deepspeed import presets
-from swift_grpo_ext.errors import SwiftGrpoExtError
+from swift_grpo_ext.errors import EnvironmentMismatchError, SwiftGrpoExtError
 from swift_grpo_ext.versions import installed_version
 from tests.deepspeed.runs import a_run, lint
 from tools import presets_page
@@ -81,3 +83,16 @@ def test_hpz_is_filled_with_the_ranks_of_a_node():
     assert config["zero_optimization"]["zero_hpz_partition_size"] == 8
     presets.fill_hpz(None, 8)
     presets.fill_hpz({"zero_optimization": True}, 8)
+
+
+def test_a_release_that_no_lane_runs_is_refused_where_a_run_uses_it(monkeypatch):
+    from swift.arguments.sft_args import SftArguments
+
+    presets.hook_into_host()
+    real = versions.installed_version
+    monkeypatch.setattr(
+        versions, "installed_version", lambda name: "0.18.5" if name == "deepspeed" else real(name)
+    )
+    with pytest.raises(EnvironmentMismatchError, match=r"deepspeed 0\.18\.5 is outside"):
+        SftArguments._init_deepspeed(SimpleNamespace(deepspeed="zero0"))
+    SftArguments._init_deepspeed(SimpleNamespace(deepspeed=None, local_world_size=1))

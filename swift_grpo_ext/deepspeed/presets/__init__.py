@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from swift_grpo_ext.errors import SwiftGrpoExtError, nearest
+from swift_grpo_ext.versions import require
 
 PREFIX = "ext_"
 
@@ -59,6 +60,8 @@ def hook_into_host() -> None:
 
     @wraps(host_init)
     def _init_deepspeed(arguments: SftArguments) -> None:
+        if arguments.deepspeed:
+            require("deepspeed")  # older ones train on wrong gradients without a word
         if isinstance(arguments.deepspeed, str):
             arguments.deepspeed = resolve(arguments.deepspeed)
         host_init(arguments)

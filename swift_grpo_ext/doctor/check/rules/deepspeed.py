@@ -96,13 +96,6 @@ fault(
     reports="https://github.com/modelscope/ms-swift/issues/3697",
 )
 refused(
-    "ds-zero0-bf16",
-    "B11",
-    ("grad_norm is tiny or grows without bound with ZeRO-0", "nothing is learned with zero0"),
-    "DeepSpeed before 0.18.6 divided bf16 gradients of ZeRO-0 by the fp16 loss scale, 65536, and did not "
-    "clear them.",
-)
-refused(
     "ds-zero2-offload-drops-gradients",
     "B1",
     (

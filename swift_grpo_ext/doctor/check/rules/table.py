@@ -74,7 +74,6 @@ def refused(id: str, defect: str, symptoms: tuple[str, ...] | str, cause: str = 
         values = {name: arguments.get(name) for name in arguments.values}
         losses = values.get("loss_type")
         values["loss_type"] = losses[0] if isinstance(losses, list) else losses
-        values["bf16"] = arguments.torch_dtype in (None, "bfloat16")
         zero = {**model.zero(run), "stage": model.stage(run)}
         file = {"zero_optimization": zero} if model.deepspeed(run) else {}
         healed = {DEFECTS[defect].patch or ""} if run.is_patched(defect) else ()
