@@ -1,10 +1,11 @@
 """One line a step that people can read: what ms-swift logs of a step is a dictionary of 1,900 characters."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from types import MappingProxyType
 
 WIDTH = 120  # characters of a line at most
 _MOST_REWARDS = 4  # that are named, one by one
+_LEAST_FIRST = ("kl", "length", "each", "left", "seconds", "cut off", "held-out", "reward")
 
 Logs = Mapping[str, object]
 Names = Mapping[str, str]
@@ -14,7 +15,7 @@ _AS_LOGGED: Names = MappingProxyType({})
 def step_line(
     logs: Logs, held_out: float | None = None, width: int = WIDTH, names: Names = _AS_LOGGED
 ) -> str:
-    """A step in words; what does not fit into the width is left out, the rewards one by one first.
+    """A step in words; what does not fit into the width is left out, what says least of a run first.
 
     Args:
         logs: What ms-swift logged of the step, with its ``global_step/max_steps`` and ``remaining_time``.
@@ -30,14 +31,13 @@ def step_line(
     """
     if "global_step/max_steps" not in logs or not ("reward" in logs or "loss" in logs):
         return ""
-    parts = [f"step {logs['global_step/max_steps']}"]
-    for text in _parts({**logs, "held_out": held_out}):
-        if text and len("  ".join([*parts, text])) <= width:
-            parts.append(text)
-    each = _each_reward(logs, names)
-    if each and len("  ".join([*parts, each])) <= width:
-        parts.insert(2, each)
-    return "  ".join(parts)
+    parts = _parts({**logs, "held_out": held_out}, names)
+    line = "  ".join(filter(None, parts.values()))
+    for name in _LEAST_FIRST:
+        if len(line) > width:
+            del parts[name]
+            line = "  ".join(filter(None, parts.values()))
+    return line
 
 
 def log_line(logs: Logs, held_out: float | None = None, width: int = WIDTH, names: Names = _AS_LOGGED) -> str:
@@ -78,21 +78,24 @@ def _said(form: str, logs: Logs, *names: str) -> str:
     return "" if value is None else form.format(value)
 
 
-def _parts(logs: Logs) -> Iterator[str]:
-    """The parts of the line, the most important first; empty where nothing was logged."""
-    if "completions/mean_length" in logs and "reward" not in logs:
-        yield "reward -"
-    else:
-        yield _said("reward {:.3f}", logs, "reward") + _said(" ± {:.3f}", logs, "reward_std")
-    yield _said("held-out {:.3f}", logs, "held_out")
-    yield _said("length {:.0f}", logs, "completions/mean_length")
+def _parts(logs: Logs, names: Names) -> dict[str, str]:
+    """The parts of the line in its order; empty where nothing was logged."""
+    unscored = "reward -" if "completions/mean_length" in logs else ""
     cut_off = _figure(logs, "completions/clipped_ratio")
-    yield "" if cut_off is None else f"cut off {100 * cut_off:.0f} %"
-    # KL where there is a reference.
-    yield _said("kl {:.2g}", logs, "kl") or _said("entropy {:.2f}", logs, "entropy/mean", "watch/entropy")
-    yield _said("{:.1f} s", logs, "step_time", "train_speed(s/it)")
     left = logs.get("remaining_time")
-    yield f"{left} left" if left else ""
+    return {
+        "step": f"step {logs['global_step/max_steps']}",
+        "reward": _said("reward {:.3f}", logs, "reward") + _said(" ± {:.3f}", logs, "reward_std") or unscored,
+        "each": _each_reward(logs, names),
+        "held-out": _said("held-out {:.3f}", logs, "held_out"),
+        "length": _said("length {:.0f}", logs, "completions/mean_length"),
+        "cut off": "" if cut_off is None else f"cut off {100 * cut_off:.0f} %",
+        # KL where there is a reference.
+        "kl": _said("kl {:.2g}", logs, "kl")
+        or _said("entropy {:.2f}", logs, "entropy/mean", "watch/entropy"),
+        "seconds": _said("{:.1f} s", logs, "step_time", "train_speed(s/it)"),
+        "left": f"{left} left" if left else "",
+    }
 
 
 def _each_reward(logs: Logs, names: Names) -> str:

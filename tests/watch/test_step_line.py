@@ -41,6 +41,15 @@ def test_each_reward_of_a_sum_is_named_as_it_was_typed_where_there_is_room():
     assert "ext_iou" not in step_line({**LOGS, "rewards/ext_iou/mean": 0.05}, width=200)
 
 
+def test_rewards_one_by_one_are_worth_more_than_kl_and_length_where_all_do_not_fit():
+    logs = {**LOGS, "rewards/NearCount/mean": 0.79, "rewards/ext_choice/mean": 0.05, "remaining_time": "1m"}
+    line = step_line(logs, held_out=0.776, names={"NearCount": "near_count"})
+    assert line.startswith(
+        "step 120/300  reward 0.512 ± 0.310  near_count 0.79  ext_choice 0.05  held-out 0.776"
+    )
+    assert line.endswith("cut off 3 %  12.3 s  1m left")
+
+
 def test_the_one_reward_of_several_that_a_batch_has_rows_of_is_named():
     logs = {**LOGS, "rewards/BarHeight/mean": 0.79}
     names = {"BarHeight": "bar_height", "ext_iou": "ext_iou"}
