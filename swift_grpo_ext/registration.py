@@ -31,6 +31,8 @@ def register(parts: Iterable[str] | None = None) -> dict[str, list[str]]:
 
     Calling it again adds only what is missing: ms-swift replays plugin files in workers and servers.
     """
+    if getattr(sys.excepthook, "func", None) is not print_error:
+        sys.excepthook = partial(print_error, sys.excepthook)
     settings = current_settings()
     wanted = list(PARTS if parts is None else parts)
     check_part_names(wanted)
@@ -50,8 +52,6 @@ def register(parts: Iterable[str] | None = None) -> dict[str, list[str]]:
         news = True
     if news and _speaks_for_the_run():
         print(summary(), file=sys.stderr, flush=True)
-    if getattr(sys.excepthook, "func", None) is not print_error:
-        sys.excepthook = partial(print_error, sys.excepthook)
     if news and settings.preflight != "off":
         import_module(PREFLIGHT.module).register()
     if refused:

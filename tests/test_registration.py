@@ -1,3 +1,4 @@
+import os
 import subprocess
 import sys
 import textwrap
@@ -7,6 +8,7 @@ import pytest
 from swift_grpo_ext import registration, versions
 from swift_grpo_ext.errors import EnvironmentMismatchError, UnknownPartError
 from swift_grpo_ext.parts import PARTS
+from swift_grpo_ext.plugin_files import plugin_file
 from swift_grpo_ext.settings import current_settings
 
 
@@ -164,6 +166,18 @@ def test_an_error_of_ours_ends_a_run_by_its_line_alone():
     assert ends[0].stderr == "swift-grpo-ext: no reward -> give one\n"
     assert "Traceback" in ends[1].stderr
     assert ends[1].stderr.endswith("ValueError: of another\n")
+
+
+def test_an_error_of_registration_itself_is_a_line_too():
+    end = subprocess.run(
+        [sys.executable, plugin_file()],
+        env={**os.environ, "SWIFT_GRPO_EXT_REWARD_TABEL": "rewards.json"},
+        capture_output=True,
+        text=True,
+    )
+    assert end.returncode == 1
+    (line,) = end.stderr.splitlines()
+    assert line.endswith("[SWIFT_GRPO_EXT_REWARD_TABEL] -> did you mean SWIFT_GRPO_EXT_REWARD_TABLE?")
 
 
 def test_the_hook_of_our_errors_is_put_on_once(monkeypatch):
