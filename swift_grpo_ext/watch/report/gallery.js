@@ -113,7 +113,7 @@ function showMore() {
 
 function card({ group, rows }) {
   const located = group.gold.length || rows.some(row => row.regions.length);
-  const names = Object.keys(rows[0].rewards);
+  const names = group.rewards;
   const head = h("header", {}, h("b", {}, `Step ${group.step}`));
   if (data.runs.length > 1) head.append(h("span", {}, h("i.dot", { style: `background:${runColour(group.run)}` }), data.runs[group.run].name));
   if (group.solution) head.append(h("span", {}, "gold: " + group.solution.slice(0, 200)));

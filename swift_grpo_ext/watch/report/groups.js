@@ -5,6 +5,9 @@ const MOST_REGIONS = 300;
 
 function readGroups() {
   data.groups = data.runs.flatMap((run, number) => groupsOf(run).map(group => ({ ...group, run: number })));
+  const scoring = new Set(data.groups.flatMap(group => [...group.scored]));
+  for (const group of data.groups) // rewards that are for it: one that scores other prompts alone is of another task
+    group.rewards = Object.keys(group.samples[0].rewards).filter(name => group.scored.has(name) || !scoring.has(name));
 }
 
 function groupsOf(run) {
@@ -20,7 +23,9 @@ function groupsOf(run) {
     for (const row of rows) {
       const prompt = JSON.stringify(OF_PROMPT.map(name => row[name]));
       if (!group || group.key !== prompt || group.samples.length >= run.size) groups.push((group = groupOf(row, prompt)));
-      group.samples.push(sampleOf(row, run.names));
+      const sample = sampleOf(row, run.names);
+      group.samples.push(sample);
+      for (const [name, value] of Object.entries(sample.rewards)) if (value !== null) group.scored.add(name);
     }
   }
   return groups;
@@ -39,7 +44,7 @@ function stepsOf(rows) {
 function groupOf(row, key) {
   const regions = objectOf(row.regions);
   return {
-    key, samples: [], step: row.step, prompt: row.prompt, images: row.images, mean: row.of_prompt,
+    key, samples: [], scored: new Set(), step: row.step, prompt: row.prompt, images: row.images, mean: row.of_prompt,
     asked: JSON.stringify([row.prompt, row.images, row.gold]),
     question: textOf(row.question), solution: textOf(row.gold) || textOf(row.solution),
     gold: regionsOf(regions.gold), image_index: Number.isInteger(regions.image) ? regions.image : 0,

@@ -84,6 +84,24 @@ def test_equal_completions_are_one_row_and_the_best_comes_first(browser, tmp_pat
     assert page.text(".card > p") == "Which digit is this?"
 
 
+def test_a_reward_of_another_task_has_no_column_and_a_phone_shows_all_columns(browser, tmp_path):
+    Image.new("RGB", (56, 56), "#335577").save(tmp_path / "picture.png")
+    images = [str(tmp_path / "picture.png")]
+    one = {**table(1, ["7", "1"], images), "near_count": [None, None]}
+    other = {**table(2, ["3", "4"], images), "ext_choice": [None, None], "near_count": [1.0, 0.0]}
+    run = write_run(tmp_path / "run", rising(12), completions=[one, other])
+    page = browser.open(write_report(run).html.as_uri(), width=390)
+    heads = "[...document.querySelectorAll('.card thead')].map(row => row.innerText.split(/\\s+/).join(' '))"
+    assert page.run(heads) == [
+        "completion times ext_choice ext_format advantage",
+        "completion times ext_format near_count advantage",
+    ]
+    hidden = (
+        "[...document.querySelectorAll('.card .scroll')].filter(part => part.scrollWidth > part.clientWidth)"
+    )
+    assert page.run(f"{hidden}.length") == 0, "the advantage is in sight"
+
+
 def test_boxes_and_points_lie_where_they_belong(browser, boxes, screenshots):
     page = browser.open(write_report(boxes).html.as_uri())
     page.wait("document.querySelector('.card img').complete")
