@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 # What the host's templates raise for a row of another form, such as a box of an image that is not there.
 HOST_REFUSES = (ValueError, TypeError, LookupError, AttributeError, AssertionError, ZeroDivisionError)
 _LONGEST = 160  # characters of an error of the host's
-_SHOWN = 5
+_SHOWN = 3
 _MOST_TRIED = 256
 REPLACE = "fix or remove them, or SWIFT_GRPO_EXT_BAD_ROW=skip to have them replaced"
 
@@ -26,7 +26,7 @@ REPLACE = "fix or remove them, or SWIFT_GRPO_EXT_BAD_ROW=skip to have them repla
 def problem_of(error: Exception, row: Mapping[str, Any]) -> str:
     """What is wrong with a row, and where, in one line."""
     if isinstance(error, DatasetRowError):
-        return f"{error.what} [{error.where}]" if error.where else error.what
+        return str(error).removeprefix("swift-grpo-ext: ")
     return f"it cannot be encoded: {one_line(error, _LONGEST)} [{label(row['messages'])}]"
 
 

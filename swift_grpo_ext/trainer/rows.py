@@ -113,7 +113,8 @@ class Rows:
                 where="--truncation_strategy delete",
                 fix="a larger --max_length, or a dataset with more rows that fit",
             )
-        raise DatasetRowError(_in_words(bad), fix=dataset_rows.REPLACE)
+        what = f"{_in_words(bad)}; no sound row was found to take their place"
+        raise DatasetRowError(what, fix="mend what all of these rows have in common")
 
     def named(self, samples: list[VisionSample]) -> list[VisionSample]:
         """Fresh samples with the key of their prompt: those of equal keys are a group."""

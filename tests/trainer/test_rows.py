@@ -161,6 +161,18 @@ def test_every_kind_of_broken_row_ends_the_run_where_it_is_read(
     assert not list((tmp_path / "out").rglob("completions.jsonl")), "before anything was generated"
 
 
+def test_where_no_row_is_sound_the_last_line_says_what_is_wrong_with_them(model, folder, policy, tmp_path):
+    """As without ROOT_IMAGE_DIR; that rows are replaced is what was tried already."""
+    policy("skip")
+    table = [row(folder, "gone.png", question=f"{number}?") for number in range(4)]
+    with pytest.raises(
+        DatasetRowError, match=r"row \d: image file not found .*set ROOT_IMAGE_DIR"
+    ) as refusal:
+        train(model, write(tmp_path / "rows.jsonl", table), tmp_path / "out")
+    assert "no sound row was found to take their place" in str(refusal.value)
+    assert "SWIFT_GRPO_EXT_BAD_ROW" not in str(refusal.value)
+
+
 @pytest.mark.parametrize("strategy", ["left", "delete"])
 def test_a_corrupt_image_under_a_template_of_ms_swift(strategy, shared_folder, folder, said, tmp_path):
     """Without us the run ends, too, and no text says at which row; with "delete" both replace it."""
