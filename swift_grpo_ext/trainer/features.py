@@ -156,7 +156,7 @@ def _vision_reason(host: Host, base: PreTrainedModel, family: VisionFamily | Non
     if reason := _lacks(base, family, "vision_once"):
         return reason
     if name := trains_outside(base):
-        return f"{name} of the vision tower or the aligner trains{FREEZE}"
+        return f"the vision tower or the aligner trains{FREEZE}: {name} does"
     models = [base] if host.ref_model is None else [base, base_model(host, host.ref_model)]
     why = why_encoded_again(*(frozen_modules(model, family) for model in models))
     if agreed_max(int(bool(why)), host.accelerator.device):
