@@ -75,13 +75,10 @@ def _gold_action(columns: Columns, places: Places) -> Action:
 
 def _gold_action_text(columns: Columns, *, places: Places = PLACES, **_: object) -> str:
     gold = _gold_action(columns, places)
-    written: dict[str, Any] = {"action": gold.kind}
-    for key, place in (("coordinate", gold.target), ("coordinate2", gold.end)):
-        if place is not None:
-            written[key] = in_order(pointed_at(place.place), places)
-    if gold.text:
-        written["text"] = gold.text
-    return json.dumps(written, ensure_ascii=False)
+    ends = {"coordinate": gold.target, "coordinate2": gold.end}
+    written = {key: in_order(pointed_at(place.place), places) for key, place in ends.items() if place}
+    text = {"text": gold.text} if gold.text else {}
+    return json.dumps({"action": gold.kind, **written, **text}, ensure_ascii=False)
 
 
 @reward(

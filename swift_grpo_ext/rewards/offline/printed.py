@@ -29,8 +29,9 @@ def print_all(results: Sequence[Scores]) -> None:
             style = "red" if scores.wants(record) else ""
             table.add_row(*(_cell(record[name]) for name in COLUMNS), style=style)
     console.print(table)
-    for line in (line for scores in results for line in _lines_of(scores)):
-        console.print(escape(line), soft_wrap=True, highlight=False)
+    for scores in results:
+        for line in _lines_of(scores):
+            console.print(escape(line), soft_wrap=True, highlight=False)
 
 
 def _lines_of(scores: Scores) -> Iterator[str]:
