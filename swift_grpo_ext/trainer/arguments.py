@@ -9,7 +9,7 @@ from swift_grpo_ext.compat.refusals import RefusableRun, refuse, world_size
 from swift_grpo_ext.compat.registry import healed
 from swift_grpo_ext.defects import DDP_TIMEOUT, HOST_DDP_TIMEOUT
 from swift_grpo_ext.ms_swift.arguments import GRPOConfig as HostGRPOConfig
-from swift_grpo_ext.ms_swift.shared import get_logger
+from swift_grpo_ext.rewards.registration import require_rules
 from swift_grpo_ext.settings import current_settings
 from swift_grpo_ext.trainer.scoring import names_of
 
@@ -28,16 +28,18 @@ class GRPOConfig(HostGRPOConfig):
 
     # ms-swift hands over every argument of which there is a field: a mistyped name is found before the model.
     reward_funcs: list[str] = field(default_factory=list)
+    reward_model: list[str] | None = None
     ref_adapters: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        names_of(list(self.reward_funcs))
+        names = names_of(list(self.reward_funcs))
+        if not self.reward_model:  # whose names are known once they are loaded
+            require_rules(names)
         deepspeed = self.deepspeed if isinstance(self.deepspeed, dict) else {}
         given = {**vars(self), "use_cpu": self.use_cpu or not torch.accelerator.is_available()}
         refuse(RefusableRun(given, deepspeed, world_size(), healed()))
         if self.ddp_timeout == HOST_DDP_TIMEOUT:
             self.ddp_timeout = DDP_TIMEOUT
-            get_logger().info(f"swift-grpo-ext: ranks wait for each other at most {self.ddp_timeout} s.")
         # Answers to held-out rows are greedy, so one says all; REAL's loss is defined for groups alone.
         greedy = self.loss_type != "real" and not current_settings().disables("trainer.held_out")
         if self.num_generations_eval is None and greedy:

@@ -10,8 +10,9 @@ from torch import nn
 
 from swift_grpo_ext.compat.refusals import RefusableRun, refuse
 from swift_grpo_ext.ms_swift.shared import TransformersEngine, get_logger
+from swift_grpo_ext.once import Once
 from swift_grpo_ext.rewards.forms import form_not_asked, system_text
-from swift_grpo_ext.rewards.registration import require_known
+from swift_grpo_ext.rewards.registration import require_known, require_rules
 from swift_grpo_ext.rewards.runtime.budget import Budget, added, metrics
 from swift_grpo_ext.rewards.runtime.ledger import Report, announce, drain_all
 from swift_grpo_ext.rewards.runtime.of_catalogue import OfCatalogue
@@ -42,6 +43,7 @@ class Scoring:
         self.baselines = Baselines(host)  # turns rewards into advantages
         self._table: RewardTable = load_table(current_settings().reward_table)
         self._budget = Budget(current_settings().reward_failures)
+        self._say = Once(logger.warning)
         self._scored: dict[str, Scored] = {}  # by logged name
         self.logged_names: dict[str, str] = {}  # of rewards, by the names under which they were asked for
         self.counts: dict[str, Report] = {}  # of the last batch on all ranks, by logged name
@@ -69,7 +71,7 @@ class Scoring:
                 scored = host.reward_funcs[number] = self._guarded(function, metric, registered)
             self._scored[metric] = scored
             self._require_rows(registered, scored)
-        require_known(sorted({*self._table.rewards}.difference(names, host.reward_func_names)), SETTING)
+        require_rules([*names, *host.reward_func_names])
 
     def _require_rows(self, name: str, scored: Scored) -> None:
         """Say at once of a reward, by its typed name, that the dataset has no row of its tasks."""
@@ -86,21 +88,20 @@ class Scoring:
         """The function in its guard, with a limit if there is one, and its rule of the table."""
         if isinstance(function, OfCatalogue):
             return function
-        rule = self._table.rule(name, registered)
-        if isinstance(function, Scored):  # a user's, with a limit of its own
-            function.rule = rule
-            function.task_column = self._table.task_column
-            return function
-        seconds = current_settings().reward_timeout
         kind = AwaitedScored if waits(function) else Scored
-        return kind(
-            function,
-            name,
-            limit=seconds,
-            rule=rule,
-            task_column=self._table.task_column,
-            output_dir=self._host.args.output_dir,
+        scored = (
+            function
+            if isinstance(function, Scored)  # a user's, with a limit of its own
+            else kind(
+                function,
+                registered or name,
+                limit=current_settings().reward_timeout,
+                output_dir=self._host.args.output_dir,
+            )
         )
+        scored.name, scored.logged = registered or name, name
+        scored.follow(self._table, name, registered)
+        return scored
 
     @property
     def reward_names(self) -> list[str]:
@@ -138,29 +139,27 @@ class Scoring:
                 announce(report.first)
         self.counts = total
         self._log(metrics(total))
-        for name in self._scored:
-            self._warn(name, total.get(name, Report()))
+        for name, scored in self._scored.items() if self._host.state.global_step == 0 else ():
+            self._warn(scored.name, total.get(name, Report()))
         if self._host.model.training:  # validation rows may lack what training rows have
             self._budget.check(total)
 
     def _warn(self, name: str, report: Report) -> None:
-        """Say at once of a reward that it gave no number for any completion of a batch, or read few."""
-        step = f"of step {self._host.state.global_step + 1}"
-        of_run = f"{name} {self._host.args.output_dir}"
+        """Say of a reward that it gave no number for any completion of the first batch, or read few."""
         if report.completions and not report.scored and not report.failures:
-            logger.warning_once(
-                f"swift-grpo-ext: reward {name!r} scored none of the {report.completions} completions {step} "
-                f"({'; '.join(report.unscored) or 'it returned None or NaN for each'}): "
+            self._say(
+                f"swift-grpo-ext: reward {name!r} scored none of the {report.completions} completions of "
+                f"step 1 ({'; '.join(report.unscored) or 'it returned None or NaN for each'}): "
                 "does the dataset have its columns?",
-                hash_id=f"nothing {of_run}",
+                f"nothing {name}",
             )
         if report.unread > UNREAD * report.completions:
             share = report.unread / report.completions
-            logger.warning_once(
-                f"swift-grpo-ext: reward {name!r}: {share:.0%} of the completions {step} are not in the form "
-                f"that it reads, such as {form_not_asked(name, ())} ({report.example:.200}) -> "
+            self._say(
+                f"swift-grpo-ext: reward {name!r}: {share:.0%} of the completions of step 1 are not in the "
+                f"form that it reads, such as {form_not_asked(name, ())} ({report.example:.200}) -> "
                 f"--system {system_text(name)!r}, and ext_format among --reward_funcs",
-                hash_id=f"unread {of_run}",
+                f"unread {name}",
             )
 
     def _without_placeholders(self, rewards: Rewards, placeholders: list[bool]) -> Rewards:

@@ -53,3 +53,21 @@ class Always(ORM):
 
 
 orms["always_raising"] = Always
+
+
+class OfOneStep(ORM):
+    """Scores the first batch alone, or all but the first."""
+
+    scores_first = True
+
+    def __init__(self, args=None, **kwargs):
+        super().__init__(args, **kwargs)
+        self.asked = 0
+
+    def __call__(self, completions, **columns):
+        self.asked += 1
+        return [1.0 if (self.asked == 1) == self.scores_first else None] * len(completions)
+
+
+orms["scores_first"] = OfOneStep
+orms["scores_later"] = type("OfTheRest", (OfOneStep,), {"scores_first": False})

@@ -197,6 +197,6 @@ def test_a_reward_that_needs_a_column_of_training_costs_the_evaluation_alone(
             external_plugins=[plugin, plugin_file()],
             **{**RUN, "max_steps": 2},
         )
-    assert "reward 'NeedsSolution': KeyError('solution')" in capsys.readouterr().err
+    assert "reward 'needs_solution': KeyError('solution')" in capsys.readouterr().err
     assert any("no row was scored under reward" in text for text in messages)
     assert len([row for row in testing.read_logging(tmp_path / "out") if "grad_norm" in row]) == 2

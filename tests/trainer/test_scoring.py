@@ -112,8 +112,9 @@ def test_misspelt_rewards_tasks_and_columns_of_the_table_are_named_with_what_was
 
     with pytest.raises(
         RewardError, match=r"'exf_iou' \[SWIFT_GRPO_EXT_REWARD_TABLE\] -> did you mean 'ext_iou'"
-    ):
+    ) as caught:
         run(rewards={"exf_iou": {"tasks": ["grounding"]}})
+    assert "arguments.py" in {Path(str(entry.path)).name for entry in caught.traceback}, "before the model"
     run(rewards={"ext_iou": {"tasks": ["groundings"]}})
     line = next(line for line in said if "scores no row" in line)
     assert "'ext_iou'" in line
@@ -160,11 +161,22 @@ def test_completions_that_are_in_no_form_are_told_with_what_asks_for_it(train, d
 
 
 def test_a_reward_that_raises_for_all_ends_the_run_beside_one_that_scores(train, digits):
-    with pytest.raises(RewardError, match=r"reward 'Always': ValueError.* of the last .* completions failed"):
+    with pytest.raises(
+        RewardError, match=r"reward 'always_raising': ValueError.* of the last .* completions failed"
+    ):
         train(digits.train, {}, reward_funcs=["ext_format", "always_raising"], max_steps=4, **FAULTY)
 
 
 FAULTY = {"external_plugins": [plugin_file(), PLUGIN]}
+
+
+def test_a_reward_that_scores_nothing_is_told_of_in_the_first_step_by_its_typed_name(train, digits, said):
+    """Of a later batch that has no row for it nothing is wrong."""
+    train(digits.train, {}, reward_funcs=["ext_format", "scores_first"], max_steps=2, **FAULTY)
+    assert not [line for line in said if "scored none" in line]
+    train(digits.train, {}, reward_funcs=["ext_format", "scores_later"], max_steps=2, **FAULTY)
+    (line,) = [line for line in said if "scored none" in line]
+    assert "reward 'scores_later' scored none of the 4 completions of step 1" in line
 
 
 @pytest.mark.usefixtures("quick_workers")
@@ -182,7 +194,7 @@ def test_a_hung_reward_of_the_users_costs_its_limit_and_the_run_goes_on(train, d
 @pytest.mark.usefixtures("quick_workers")
 def test_without_a_budget_the_first_failure_ends_the_run(train, digits):
     with pytest.raises(
-        RewardError, match=r"reward 'Hanging': no answer within 2 s \[completion 1 of the batch"
+        RewardError, match=r"reward 'hanging': no answer within 2 s \[completion 1 of the batch"
     ):
         train(
             digits.train,
@@ -196,8 +208,8 @@ def test_without_a_budget_the_first_failure_ends_the_run(train, digits):
 @pytest.mark.parametrize(
     ("reward", "limit", "words"),
     [
-        ("hanging", 3.0, "reward 'Hanging': no answer within 3 s [completion 1 of the batch of rank 1, "),
-        ("raising", 0.0, "reward 'Raising': ValueError('a fault of this rank alone') [one of 4 completions"),
+        ("hanging", 3.0, "reward 'hanging': no answer within 3 s [completion 1 of the batch of rank 1, "),
+        ("raising", 0.0, "reward 'raising': ValueError('a fault of this rank alone') [one of 4 completions"),
     ],
 )
 def test_a_fault_on_one_rank_ends_both_at_once_and_names_reward_and_row(

@@ -138,7 +138,7 @@ def test_b11_a_reward_that_scores_nothing_is_named_at_once(watched_run):
     with told() as messages, pytest.raises(SystemExit):
         watched_run("Missing", weight_decay=0)
     (line,) = [text for text in messages if "scored none of the" in text]
-    assert "reward 'Missing' scored none of the 8 completions of step 1 (it returned None or NaN" in line
+    assert "reward 'test_Missing' scored none of the 8 completions of step 1 (it returned None or NaN" in line
 
 
 def test_b10_a_metric_that_is_not_finite_leaves_the_log_whole(watched_run):

@@ -4,8 +4,7 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from swift_grpo_ext.errors import DatasetRowError, RewardError, SettingsError
-from swift_grpo_ext.rewards.catalogue import NAMES
+from swift_grpo_ext.errors import DatasetRowError, SettingsError
 from swift_grpo_ext.rewards.names import require_reward
 from swift_grpo_ext.rewards.offline import printed
 from swift_grpo_ext.rewards.offline.files import Rows, completions_of, read_rows, with_image_sizes
@@ -37,7 +36,7 @@ def run(
     for name in rewards:
         require_reward(name, plugins)
     rows = with_image_sizes(read_rows(data), data.parent, gold)
-    names = dict.fromkeys(rewards) or [_named_reward(rows, data)]
+    names = dict.fromkeys(rewards) or [_named_reward(rows, data, plugins)]
     texts = None if gold else completions_of(rows, completions)
     results = [score(name, rows, texts, rules, plugins) for name in names]
     file = _write(results, output or Path())
@@ -47,21 +46,22 @@ def run(
     has_failed = any(record["failed"] for record in records)
     if not gold and not has_failed and all(record["score"] is None for record in records):
         columns = ", ".join(dict.fromkeys(name for row in rows for name in row))
-        fix = f"the rows have the columns {columns}; the reward table can name another gold"
-        raise DatasetRowError(f"{', '.join(names)}: no row was scored", where=str(data), fix=fix)
+        raise DatasetRowError(
+            f"{', '.join(names)}: no row was scored",
+            where=str(data),
+            fix=f"the rows have the columns {columns}; the reward table can name another gold",
+        )
     is_best = all(scores.records and not any(map(scores.wants, scores.records)) for scores in results)
     return not has_failed and (is_best or not gold)
 
 
-def _named_reward(rows: Rows, data: Path) -> str:
+def _named_reward(rows: Rows, data: Path, plugins: Sequence[str]) -> str:
     named = {str(row.get("reward", "")) for row in rows}
     name = named.pop()
     if named or not name:
         fix = "give --reward ext_..."
         raise DatasetRowError("the rows do not all name one reward", where=str(data), fix=fix)
-    if name not in NAMES:
-        fix = "give --reward, the name under which it is registered, and --plugin, the file that does"
-        raise RewardError(f"{name!r} is a reward of your own, not of the catalogue", where=str(data), fix=fix)
+    require_reward(name, plugins)
     return name
 
 

@@ -54,10 +54,16 @@ def score(
         ours.tells = False  # the table does
         ours.note_columns(columns)
         scored: Scored = ours
+        texts = completions or _gold_answers(ours, rows)
+    elif completions is None:
+        raise RewardError(
+            f"how {name} wants its gold answered is not known",
+            fix="leave it out of --gold, or give --completions, one text a row",
+        )
     else:
-        rule = table.rule(name)
-        scored = Scored(_function(name, plugins), name, rule=rule, task_column=table.task_column)
-    texts = completions or _gold_answers(scored, rows)
+        scored = Scored(_function(name, plugins), name)
+        scored.follow(table, name)
+        texts = completions
     _run(scored, Batch(texts, columns, {}))
     golds = [scored.rule.gold] if scored.rule.gold else scored.gold
     records = [
@@ -98,18 +104,21 @@ def _run(scored: Scored, batch: Batch) -> None:
     scored.one_by_one = True
     asyncio.run(scored.scored(batch))
     row = next((row for row, outcome in enumerate(scored.outcomes) if outcome.failed), 0)
-    what = f"reward {scored.name!r} raised {scored.outcomes[row].reason}"
-    raise RewardError(what, where=f"row {row + 1}", fix="call it on this row to see more")
+    raise RewardError(
+        f"reward {scored.name!r} raised {scored.outcomes[row].reason}",
+        where=f"row {row + 1}",
+        fix="call it on this row to see more",
+    )
 
 
-def _gold_answers(scored: Scored, rows: Rows) -> list[str]:
+def _gold_answers(scored: OfCatalogue, rows: Rows) -> list[str]:
     """The rows' gold answers as completions, an empty one where there is none to use.
 
     Raises:
-        RewardError: The reward compares with no gold, or is the user's own.
+        RewardError: The reward compares with no gold.
     """
-    if not isinstance(scored, OfCatalogue) or not scored.gold:
-        raise RewardError(f"{scored.name} compares with no gold that is known", fix="leave it out of --gold")
+    if not scored.gold:
+        raise RewardError(f"{scored.name} compares with no gold", fix="leave it out of --gold")
     return [_gold_answer(scored, row) for row in rows]
 
 

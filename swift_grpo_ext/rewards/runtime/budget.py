@@ -60,7 +60,7 @@ class Budget:
         """
         for name, report in sorted(total.items()):
             if report.first is not None and report.first.kind == "refused":
-                raise RewardError(report.first.what, where=f"{name}: {report.first.row}")
+                raise RewardError(report.first.what, where=f"{report.first.reward}: {report.first.row}")
             history = self._histories.setdefault(name, _History())
             history.add(report)
             if history.first is not None and history.spent(self.allowed):

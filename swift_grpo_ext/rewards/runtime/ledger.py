@@ -46,7 +46,7 @@ def announce(failure: Failure) -> None:
     Nothing of a broken contract, which ends the run and is its last line.
     """
     if failure.kind != "refused":
-        where = f"; {failure.replay} replays it" if failure.replay else ""
+        where = f"; swift-grpo-ext score {failure.replay} replays it" if failure.replay else ""
         line = " ".join(f"{failure}{where}; further failures are counted".split())
         say(line, about=f"first failure of {failure.reward}")
 
@@ -124,9 +124,9 @@ def replay_file(output_dir: str | None) -> str:
 def record_failure(failure: Failure, completion: str, columns: Columns) -> None:
     """Append one failed completion with its row; images stay as paths, long columns are left out."""
     path = Path(failure.replay)
-    short = {name: value for name, value in columns.items() if len(_as_json(value)) <= MAX_TEXT}
+    known = {name: value for name, value in columns.items() if value is not None}
     line = {
-        **{name: value for name, value in short.items() if value is not None},
+        **{name: value for name, value in known.items() if len(_as_json(value)) <= MAX_TEXT},
         "completion": str(completion)[:MAX_TEXT],
         "reward": failure.reward,
         "failure": {"kind": failure.kind, "what": failure.what, "details": failure.details},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from itertools import islice, product
 from statistics import fmean
 from typing import Any, TypeVar
@@ -23,20 +24,12 @@ MEMORY_LIMIT = 6 << 30  # bytes of address space for a reward that may take any:
 _T = TypeVar("_T", bound="OfCatalogue")
 
 
-class OverRows:
-    """A reward with its parameters, as a reward function of ms-swift."""
-
-    def __init__(self, reward: Reward, parameters: dict[str, object]) -> None:
-        self.reward = reward
-        self.parameters = parameters
-
-    async def __call__(self, completions: Sequence[str], **columns: Sequence[object]) -> list[Outcome]:
-        """The outcomes of some completions."""
-        rows = Batch(completions, columns, {})
-        return [
-            await self.reward.awaited(text, rows.row(index), self.parameters)
-            for index, text in enumerate(completions)
-        ]
+async def over_rows(
+    reward: Reward, parameters: Columns, completions: Sequence[str], **columns: Sequence[object]
+) -> list[Outcome]:
+    """The outcomes of some completions: a reward with its parameters as a reward function of ms-swift."""
+    rows = Batch(completions, columns, {})
+    return [await reward.awaited(text, rows.row(index), parameters) for index, text in enumerate(completions)]
 
 
 class OfCatalogue(Scored):
@@ -66,13 +59,13 @@ class OfCatalogue(Scored):
         name: str = "",
     ) -> None:
         table = load_table(current_settings().reward_table) if table is None else table
-        rule = table.rule(reward.name)
+        self.follow(table, reward.name)
         defaults = {
             parameter: value
             for parameter, argument in reward.host_defaults.items()
             if (value := getattr(arguments, argument, None)) is not None
         }
-        self.parameters = reward.declared.checked({**defaults, **rule.parameters, **(given or {})})
+        self.parameters = reward.declared.checked({**defaults, **self.rule.parameters, **(given or {})})
         for needed in reward.required:
             if not self.parameters.get(needed):
                 fix = f'{SETTING}={{"rewards": {{"{reward.name}": {{"parameters": {{"{needed}": "..."}}}}}}}}'
@@ -83,11 +76,9 @@ class OfCatalogue(Scored):
         self.on_timeout = reward.low  # what cannot be checked is not right
         self.first = (["<answer>0</answer>"], {key: ["0"] for key in reward.reads + reward.gold})
         super().__init__(
-            OverRows(reward, self.parameters),
+            partial(over_rows, reward, self.parameters),
             name or reward.name,
             limit=default_limit() if reward.cost == "process" else None,
-            rule=rule,
-            task_column=table.task_column,
             output_dir=getattr(arguments, "output_dir", None),
         )
 

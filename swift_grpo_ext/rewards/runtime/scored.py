@@ -12,8 +12,9 @@ from typing import Any, TypeAlias
 
 from pebble import concurrent
 
-from swift_grpo_ext.errors import RewardError, nearest
-from swift_grpo_ext.rewards.contract import Columns, Outcome, RewardFunction, Score, finished
+from swift_grpo_ext.errors import NEAR, RewardError
+from swift_grpo_ext.rewards.catalogue import meant_by
+from swift_grpo_ext.rewards.contract import NO_GOLD, Columns, Outcome, RewardFunction, Score, finished
 from swift_grpo_ext.rewards.gold.columns import gold_from
 from swift_grpo_ext.rewards.runtime.batch import INFINITE, NOT_A_NUMBER, Batch, outcomes_of
 from swift_grpo_ext.rewards.runtime.ledger import (
@@ -27,7 +28,7 @@ from swift_grpo_ext.rewards.runtime.ledger import (
     say,
 )
 from swift_grpo_ext.rewards.runtime.pool import Pool
-from swift_grpo_ext.rewards.runtime.rules import SETTING, RewardRule
+from swift_grpo_ext.rewards.runtime.rules import SETTING, RewardRule, RewardTable
 from swift_grpo_ext.rewards.runtime.worker import Reply, answered, told
 from swift_grpo_ext.settings import current_settings
 
@@ -66,11 +67,9 @@ class Scored:
     Args:
         function: As ms-swift calls it: a batch of completions and columns, to a list of scores; or a
             coroutine function.
-        name: As it is logged.
+        name: For people; `logged` is the one under which it is counted and logged.
         limit: Seconds for one completion, or for the batch of a function with ``whole_batch = True``. It then
             runs in processes that can be killed, or in a thread if it is awaited.
-        rule: What the reward table says about it.
-        task_column: Names the column that routes rows.
         output_dir: Of the run: where failed completions are kept.
 
     Raises:
@@ -86,6 +85,8 @@ class Scored:
     kills: int | None = KILLS
     memory: int | None = None
     first: tuple[object, ...] | None = None  # a call for which it imports what it needs
+    rule = RewardRule()  # what the reward table says about it
+    task_column = "task"  # names the column that routes rows
 
     def __init__(
         self,
@@ -93,22 +94,23 @@ class Scored:
         name: str,
         *,
         limit: float | None = None,
-        rule: RewardRule | None = None,
-        task_column: str = "task",
         output_dir: str | None = None,
     ) -> None:
         if limit is not None and not limit > 0:
             raise RewardError(f"a limit of {limit} s", where=name, fix="give seconds above 0")
         self.call = partial(called, function, name)
         self.whole_batch = getattr(function, "whole_batch", False)
-        self.name = name
+        self.name = self.logged = name
         self.limit = limit
-        self.rule = rule or RewardRule()
-        self.task_column = task_column
         self.outcomes: list[Outcome] = []  # of the last batch
         self._replay = replay_file(output_dir)
         if self.pool is not None and not self.one_by_one:
             self.pool.warm_up()  # it imports while the model loads
+
+    def follow(self, table: RewardTable, *names: str) -> None:
+        """Heed the rule that the reward table has for it under any of its names."""
+        self.rule = table.rule(*names)
+        self.task_column = table.task_column
 
     def __call__(self, completions: Sequence[str], **columns: object) -> list[Score]:
         """Score a batch."""
@@ -157,9 +159,10 @@ class Scored:
         """What it is called with: the rows of its tasks, each alone or all together."""
         for name in (self.rule.gold, self.task_column if self.rule.tasks else None):
             if name and name not in batch.columns:
+                fix = meant_by(name, batch.columns, NEAR) or f"the rows have {', '.join(batch.columns)}"
                 say(
                     f"no row has the column {name!r} of the reward table, so it scores none [{SETTING}] "
-                    f"-> did you mean {nearest(name, batch.columns)!r}?"
+                    f"-> {fix}"
                 )
         tasks = batch.columns.get(self.task_column, [None] * len(batch.completions))
         rows = [row for row, task in enumerate(tasks) if self.rule.is_for(task)]
@@ -192,11 +195,11 @@ class Scored:
             say(f"reward {self.name!r}: completions are {reply.value}")
             outcomes = [Outcome(None, reply.value, failed=True)] * len(part)
         else:
-            report = report_of(self.name)
+            report = report_of(self.logged)
             report.completions += len(part)
             report.seconds += [reply.seconds / len(part)] * len(part)
             outcomes = (
-                [Outcome(*fields) for fields in reply.value]
+                [self._outcome(*fields) for fields in reply.value]
                 if reply.ended == "value"
                 else [self._failed(report, reply, part, batch)] * len(part)
             )
@@ -204,6 +207,12 @@ class Scored:
                 self._note(report, outcome, row, batch)
         for row, outcome in zip(part, outcomes, strict=True):
             self.outcomes[row] = outcome
+
+    def _outcome(self, score: Score, reason: str, *rest: Any) -> Outcome:
+        """What a completion was found to be; a gold is missing in the column that the table names."""
+        if self.rule.gold and reason.startswith(NO_GOLD):
+            reason = NO_GOLD + self.rule.gold
+        return Outcome(score, reason, *rest)
 
     def _failed(self, report: Report, reply: Reply, part: Part, batch: Batch) -> Outcome:
         """No score, or that of a time that is over; all of it goes to the replay file and the report."""

@@ -136,6 +136,14 @@ def test_many_unscored_rows_are_counted_by_reason(run, tmp_path, capsys):
     assert "  25 x no gold in column solution or count or answer" in out
 
 
+def test_a_missing_gold_is_missing_in_the_column_that_the_table_names(run, tmp_path, capsys):
+    rows = [{"n_shapes": 3}, {"largest": "A"}]
+    table = json.dumps({"rewards": {"ext_count": {"gold": "n_shapes"}}})
+    well, records = run(lines(tmp_path / "data.jsonl", rows), "ext_count", gold=True, table=table)
+    assert not well
+    assert records[1]["reason"] == "no gold in column n_shapes"
+
+
 def test_an_error_where_no_row_was_scored_names_the_columns(run, tmp_path):
     data = lines(tmp_path / "data.jsonl", [{"completion": "3", "label": 3}] * 2)
     with pytest.raises(DatasetRowError, match="no row was scored") as caught:
@@ -155,6 +163,17 @@ def test_a_reward_of_the_user_that_raises_is_one_line(run, tmp_path):
     data = lines(tmp_path / "data.jsonl", [{"completion": "a"}, {"completion": ""}])
     with pytest.raises(RewardError, match=r"'raising_of_mine' raised ZeroDivisionError.*row 2"):
         run(data, "raising_of_mine", plugins=[str(plugin)])
+
+
+def test_failed_completions_of_a_reward_of_ones_own_need_its_file_alone(run, tmp_path):
+    plugin = tmp_path / "lengths.py"
+    plugin.write_text(
+        "from swift.rewards import orms\n"
+        "orms['lengths_of_mine'] = lambda: lambda completions, **columns: [len(text) for text in completions]\n"
+    )
+    failed = {"reward": "lengths_of_mine", "completion": "abc", "failure": {"kind": "error"}}
+    _, records = run(lines(tmp_path / "failures.jsonl", [failed]), plugins=[str(plugin)])
+    assert [record["score"] for record in records] == [3.0]
 
 
 def test_a_fault_of_the_table_is_told_with_the_option_and_the_file(data, run, tmp_path):

@@ -113,6 +113,8 @@ def test_completions_that_do_not_fit_are_refused(data, run, tmp_path):
         run(data, "ext_iuo", gold=True)
     with pytest.raises(RewardError, match="ext_format compares with no gold"):
         run(data, "ext_format", gold=True)
+    with pytest.raises(RewardError, match="how accuracy wants its gold answered is not known"):
+        run(data, "accuracy", gold=True)
     with pytest.raises(DatasetRowError, match="do not all name one reward"):
         run(data)
 
@@ -141,7 +143,7 @@ def test_a_file_that_is_not_utf8_is_refused_with_its_line(tmp_path):
 
 def test_failed_completions_of_a_reward_of_ones_own_are_told_apart(run, tmp_path):
     data = lines(tmp_path / "failures.jsonl", [{"reward": "Mine", "completion": "x"}])
-    with pytest.raises(RewardError, match="'Mine' is a reward of your own"):
+    with pytest.raises(RewardError, match=r"called 'Mine' .*a reward of your own needs --plugin FILE"):
         run(data)
 
 

@@ -177,7 +177,8 @@ def test_the_first_failure_is_printed_when_it_happens_and_the_next_are_counted(c
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("swift-grpo-ext: reward 'broken': KeyError('boxes")
     assert "the first is completion 0 of the batch, image 'cat.png'" in line
-    assert line.endswith(f"{tmp_path}/reward_failures.rank0.jsonl replays it; further failures are counted")
+    file = tmp_path / "reward_failures.rank0.jsonl"
+    assert line.endswith(f"; swift-grpo-ext score {file} replays it; further failures are counted")
     assert drain("broken").failures == 6
 
 
@@ -220,7 +221,8 @@ def test_a_rule_of_the_table_routes_rows_and_names_the_gold_of_own_rewards():
         seen.append((completions, solution))
         return [1.0] * len(completions)
 
-    scored = Scored(own, "own", rule=rule)
+    scored = Scored(own, "own")
+    scored.follow(RewardTable(rewards={"own": rule}), "own")
     assert scored(["a", "b", "c"], task=["chart", "box", "chart"], height=[1, 2, 3]) == [1.0, None, 1.0]
     assert seen == [(["a", "c"], [1, 3])]
     assert scored(["a"], task=["box"], height=[1]) == [None]
