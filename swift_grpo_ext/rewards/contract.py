@@ -69,9 +69,6 @@ class Unscorable(Exception):
     """Raised inside a reward when the row, not the completion, is at fault: it becomes None, counted."""
 
 
-NO_GOLD = "no gold in column "  # how the reason of such a row begins; the columns follow
-
-
 class NoGold(Unscorable):
     """The row has no gold, or an empty one."""
 
@@ -86,7 +83,7 @@ def gold_value(columns: Columns, names: tuple[str, ...]) -> Any:
         value = restored(columns.get(name))
         if not (value is None or value == "" or value == [] or value != value):
             return str(value) if isinstance(value, bool) else value
-    raise NoGold(NO_GOLD + " or ".join(names))
+    raise NoGold(f"no gold in column {' or '.join(names)}")
 
 
 def restored(value: Any) -> Any:

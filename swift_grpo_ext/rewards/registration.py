@@ -11,7 +11,7 @@ from swift_grpo_ext.errors import RewardError
 from swift_grpo_ext.rewards import catalogue
 from swift_grpo_ext.rewards.contract import RewardFunction
 from swift_grpo_ext.rewards.runtime.of_catalogue import AwaitedOfCatalogue, OfCatalogue
-from swift_grpo_ext.rewards.runtime.rules import SETTING, load_table
+from swift_grpo_ext.rewards.runtime.rules import load_table
 from swift_grpo_ext.settings import current_settings
 
 FIRST_ROWS = 64  # rows of the dataset that are looked at before a run
@@ -40,20 +40,6 @@ def require_known(names: Sequence[str], where: str = "--reward_funcs") -> None:
             own = "give the file that registers it to --external_plugins"
             fix = catalogue.meant_by(text, orms, cutoff=0.5) or own
             raise RewardError(f"no reward is called {text!r}", where=where, fix=fix)
-
-
-def require_rules(names: Sequence[str]) -> None:
-    """Look up the rewards that the table has rules for: those of a run, and all that are registered.
-
-    Args:
-        names: Of the run's rewards, under which they were asked for.
-
-    Raises:
-        RewardError: No reward has one of the table's names; the nearest is given.
-    """
-    ruled = {*load_table(current_settings().reward_table).rewards}
-    shown = (getattr(orms.get(name), "__name__", "") for name in names)
-    require_known(sorted(ruled.difference(names, shown)), SETTING)
 
 
 def function_named(name: str, plugins: Sequence[str]) -> RewardFunction:

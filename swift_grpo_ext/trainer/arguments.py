@@ -9,7 +9,8 @@ from swift_grpo_ext.compat.refusals import RefusableRun, refuse, world_size
 from swift_grpo_ext.compat.registry import healed
 from swift_grpo_ext.defects import DDP_TIMEOUT, HOST_DDP_TIMEOUT
 from swift_grpo_ext.ms_swift.arguments import GRPOConfig as HostGRPOConfig
-from swift_grpo_ext.rewards.registration import require_rules
+from swift_grpo_ext.rewards.registration import require_known
+from swift_grpo_ext.rewards.runtime.rules import SETTING, load_table
 from swift_grpo_ext.settings import current_settings
 from swift_grpo_ext.trainer.scoring import names_of
 
@@ -28,13 +29,11 @@ class GRPOConfig(HostGRPOConfig):
 
     # ms-swift hands over every argument of which there is a field: a mistyped name is found before the model.
     reward_funcs: list[str] = field(default_factory=list)
-    reward_model: list[str] | None = None
     ref_adapters: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        names = names_of(list(self.reward_funcs))
-        if not self.reward_model:  # whose names are known once they are loaded
-            require_rules(names)
+        table = load_table(current_settings().reward_table)
+        require_known(sorted({*table.rewards}.difference(names_of(list(self.reward_funcs)))), SETTING)
         deepspeed = self.deepspeed if isinstance(self.deepspeed, dict) else {}
         given = {**vars(self), "use_cpu": self.use_cpu or not torch.accelerator.is_available()}
         refuse(RefusableRun(given, deepspeed, world_size(), healed()))

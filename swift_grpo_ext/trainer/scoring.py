@@ -12,7 +12,7 @@ from swift_grpo_ext.compat.refusals import RefusableRun, refuse
 from swift_grpo_ext.ms_swift.shared import TransformersEngine, get_logger
 from swift_grpo_ext.once import Once
 from swift_grpo_ext.rewards.forms import form_not_asked, system_text
-from swift_grpo_ext.rewards.registration import require_known, require_rules
+from swift_grpo_ext.rewards.registration import require_known
 from swift_grpo_ext.rewards.runtime.budget import Budget, added, metrics
 from swift_grpo_ext.rewards.runtime.ledger import Report, announce, drain_all
 from swift_grpo_ext.rewards.runtime.of_catalogue import OfCatalogue
@@ -71,7 +71,7 @@ class Scoring:
                 scored = host.reward_funcs[number] = self._guarded(function, metric, registered)
             self._scored[metric] = scored
             self._require_rows(registered, scored)
-        require_rules([*names, *host.reward_func_names])
+        require_known(sorted({*self._table.rewards}.difference(names, host.reward_func_names)), SETTING)
 
     def _require_rows(self, name: str, scored: Scored) -> None:
         """Say at once of a reward, by its typed name, that the dataset has no row of its tasks."""

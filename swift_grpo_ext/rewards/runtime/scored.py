@@ -14,7 +14,7 @@ from pebble import concurrent
 
 from swift_grpo_ext.errors import NEAR, RewardError
 from swift_grpo_ext.rewards.catalogue import meant_by
-from swift_grpo_ext.rewards.contract import NO_GOLD, Columns, Outcome, RewardFunction, Score, finished
+from swift_grpo_ext.rewards.contract import Columns, Outcome, RewardFunction, Score, finished
 from swift_grpo_ext.rewards.gold.columns import gold_from
 from swift_grpo_ext.rewards.runtime.batch import INFINITE, NOT_A_NUMBER, Batch, outcomes_of
 from swift_grpo_ext.rewards.runtime.ledger import (
@@ -199,7 +199,7 @@ class Scored:
             report.completions += len(part)
             report.seconds += [reply.seconds / len(part)] * len(part)
             outcomes = (
-                [self._outcome(*fields) for fields in reply.value]
+                [Outcome(*fields) for fields in reply.value]
                 if reply.ended == "value"
                 else [self._failed(report, reply, part, batch)] * len(part)
             )
@@ -207,12 +207,6 @@ class Scored:
                 self._note(report, outcome, row, batch)
         for row, outcome in zip(part, outcomes, strict=True):
             self.outcomes[row] = outcome
-
-    def _outcome(self, score: Score, reason: str, *rest: Any) -> Outcome:
-        """What a completion was found to be; a gold is missing in the column that the table names."""
-        if self.rule.gold and reason.startswith(NO_GOLD):
-            reason = NO_GOLD + self.rule.gold
-        return Outcome(score, reason, *rest)
 
     def _failed(self, report: Report, reply: Reply, part: Part, batch: Batch) -> Outcome:
         """No score, or that of a time that is over; all of it goes to the replay file and the report."""

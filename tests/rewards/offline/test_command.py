@@ -136,14 +136,6 @@ def test_many_unscored_rows_are_counted_by_reason(run, tmp_path, capsys):
     assert "  25 x no gold in column solution or count or answer" in out
 
 
-def test_a_missing_gold_is_missing_in_the_column_that_the_table_names(run, tmp_path, capsys):
-    rows = [{"n_shapes": 3}, {"largest": "A"}]
-    table = json.dumps({"rewards": {"ext_count": {"gold": "n_shapes"}}})
-    well, records = run(lines(tmp_path / "data.jsonl", rows), "ext_count", gold=True, table=table)
-    assert not well
-    assert records[1]["reason"] == "no gold in column n_shapes"
-
-
 def test_an_error_where_no_row_was_scored_names_the_columns(run, tmp_path):
     data = lines(tmp_path / "data.jsonl", [{"completion": "3", "label": 3}] * 2)
     with pytest.raises(DatasetRowError, match="no row was scored") as caught:
