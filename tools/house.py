@@ -26,12 +26,12 @@ PACKAGE = ROOT / "swift_grpo_ext"
 PROMISE = 105_000  # nodes of the whole package
 # Most nodes of each room, today and where it is to come; what stands at the top of the package is the ground.
 CEILINGS = {
-    "rewards": (23_048, 16_000),
+    "rewards": (23_039, 16_000),
     "doctor": (18_382, 14_000),
     "trainer": (20_927, 21_000),
-    "watch": (11_316, 10_500),
+    "watch": (11_313, 10_500),
     "group": (12_694, 12_200),
-    "models": (8_052, 7_800),
+    "models": (8_044, 7_800),
     "megatron": (6_800, 6_800),
     "testing": (3_500, 3_500),
     "compat": (4_544, 4_200),
