@@ -151,7 +151,7 @@ def test_one_score_for_all_completions_is_refused(train, monkeypatch):
         train((0.0,), reward_funcs="mean")
     message = str(caught.value)
     assert message.startswith(
-        "swift-grpo-ext: reward 'Mean' returned 1 scores for 4 completions -> return a list with one number "
+        "swift-grpo-ext: reward 'mean' returned 1 scores for 4 completions -> return a list with one number "
     )
     assert "(https://swift.readthedocs.io/" in message
     assert "\n" not in message
