@@ -8,6 +8,7 @@ from trl.trainer.utils import selective_log_softmax
 from swift_grpo_ext.doctor.plan import memory
 from swift_grpo_ext.doctor.plan.setting import Machine, Setting, Work
 from swift_grpo_ext.doctor.plan.shape import shape_of
+from swift_grpo_ext.hugging_face.release import FIFTH
 from swift_grpo_ext.testing import tiny_config
 from tests.doctor.live_bytes import LiveBytes
 
@@ -69,6 +70,9 @@ def measured(model, tokens, completion):
     return sum(weights.values()) + states, sum(weights.values()) + live.peak
 
 
+@pytest.mark.skipif(
+    not FIFTH, reason="on a CPU transformers 4 computes attention in whole matrices, on a GPU it does not"
+)
 @pytest.mark.parametrize("lora", [True, False], ids=["lora", "full"])
 @pytest.mark.parametrize(
     ("sizes", "layers", "tokens"), [(TINY, 4, 512), (MINI, 6, 384)], ids=["tiny", "mini"]

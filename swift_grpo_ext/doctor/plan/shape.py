@@ -4,8 +4,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from swift_grpo_ext.doctor.plan.setting import ModelShape, VisionShape
-from swift_grpo_ext.errors import SwiftGrpoExtError
+from swift_grpo_ext.errors import EnvironmentMismatchError, SwiftGrpoExtError
 from swift_grpo_ext.group.pack_memory import text_sizes
+from swift_grpo_ext.hugging_face.release import INSTALLED
 from swift_grpo_ext.models.families import family_of, tiling_of
 
 # Where the sizes of the vision tower stand in the configs of different families.
@@ -22,6 +23,7 @@ def shape_of(config: Mapping[str, object]) -> ModelShape:
     """Sizes of the model that a config.json describes.
 
     Raises:
+        EnvironmentMismatchError: The installed transformers has no such model.
         SwiftGrpoExtError: No model can be built from it.
     """
     from huggingface_hub.errors import StrictDataclassError
@@ -70,9 +72,14 @@ def _measured(model: Any, hf_config: Any) -> ModelShape:
 def _meta_model(config: dict[str, object]) -> tuple[Any, Any]:
     import torch
     import transformers
-    from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText
+    from transformers import CONFIG_MAPPING, AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText
 
-    kind = config.pop("model_type", "")
+    kind = str(config.pop("model_type", ""))
+    if kind not in CONFIG_MAPPING:
+        raise EnvironmentMismatchError(
+            f"transformers {INSTALLED} has no model type {kind!r}",
+            fix="a model of transformers' own, or a later release; code of a checkpoint is never run",
+        )
     hf_config = AutoConfig.for_model(kind, **config)
     hf_config = getattr(hf_config, "thinker_config", hf_config)  # of an omni model, the part that is trained
     with torch.device("meta"):
