@@ -132,7 +132,7 @@ def test_every_bundled_name_is_a_model_of_the_host_or_of_ours():
     ids=json.dumps,
 )
 def test_a_config_that_is_none_is_said_in_one_line(config):
-    with pytest.raises(SwiftGrpoExtError, match="no model (of )?type") as raised:
+    with pytest.raises(SwiftGrpoExtError, match=r"no model (of )?type") as raised:
         shape_of(config)
     assert "\n" not in str(raised.value)
 
