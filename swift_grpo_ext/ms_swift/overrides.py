@@ -21,8 +21,10 @@ def require_overridden(ours: type, theirs: type, part: str, new: str = "") -> No
     gone = [
         name
         for name, value in vars(ours).items()
-        if isinstance(value, (FunctionType, type)) and not name.startswith("__")
-        if name != new and not hasattr(theirs, name)
+        if isinstance(value, (FunctionType, type))
+        and not name.startswith("__")
+        and name != new
+        and not hasattr(theirs, name)
     ]
     if gone:
         raise RefusedError(

@@ -102,7 +102,7 @@ def test_orders_of_rows_of_every_medium(way, epochs, tmp_path):
     Each epoch of two steps has an order of its own; ranks that hang are ended, which fails the run.
     """
     training, (of_one, of_each), sharding = WAYS[way]
-    if "fsdp" in sharding and Version(torch.__version__) < Version("2.11"):
+    if "fsdp" in sharding and Version(torch.__version__).release[:2] == (2, 8):
         pytest.skip("over gloo FSDP2 of torch 2.8 adds the ranks' gradients up, in the place of their mean")
     options = {**ORDERS, **training, "num_train_epochs": epochs, "max_steps": 2 * epochs}
     model = inputs.MODELS["qwen2_5_vl"](tmp_path / "model")
