@@ -35,7 +35,7 @@ def test_every_module_is_imported(name):
 
 @pytest.fixture(scope="module")
 def folders(tiny_qwen_stock, digits, tmp_path_factory):
-    """Of two real runs of two steps, ms-swift's and ours: output folders, by name, and what ours printed."""
+    """Of two real runs of four steps, ms-swift's and ours: output folders, by name, and what ours printed."""
     folder = tmp_path_factory.mktemp("images")
     printed = ""
     rewards = Path(__file__).parent / "e2e/length_reward.py"
@@ -48,17 +48,18 @@ def folders(tiny_qwen_stock, digits, tmp_path_factory):
             folder / name,
             external_plugins=plugins,
             reward_funcs="even_characters",
+            max_steps=4,
         )
         printed = testing.run_swift("rlhf", arguments, timeout=280).tail
     return {"stock": folder / "stock", "ours": folder / "ours", "printed": printed}
 
 
-def test_two_steps_of_swift_rlhf_are_those_of_ms_swift(folders):
+def test_every_step_of_swift_rlhf_is_that_of_ms_swift(folders):
     stock, ours = (
         [[row[name] for name in SAME] for row in testing.read_logging(folders[of]) if "loss" in row]
         for of in ("stock", "ours")
     )
-    assert len(stock) == len(ours) == 2
+    assert len(stock) == len(ours) == 4
     for theirs, row in zip(stock, ours, strict=True):
         assert row == pytest.approx(theirs, abs=1e-5, rel=1e-5)
         assert theirs[SAME.index("grad_norm")] > 0
