@@ -5,9 +5,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 SCRIPT = Path(__file__).parents[1] / "benchmarks" / "gpu.py"
 
 
+@pytest.mark.slow
 def test_it_runs_on_a_cpu_with_tiny_models(tmp_path):
     words = [sys.executable, str(SCRIPT), "--dry-run", "--to", str(tmp_path)]
     done = subprocess.run(words, capture_output=True, text=True, timeout=300)

@@ -87,6 +87,7 @@ def test_a_row_without_its_image_is_replaced_as_ms_swift_would(digits, asked, tm
     assert not any("gone.png" in str(one) for one in pictures)
 
 
+@pytest.mark.slow
 @pytest.mark.two_ranks
 def test_two_ranks_choose_the_same_row(tiny_llama, questions, asked, tmp_path):
     options = {"per_device_train_batch_size": 2, "gradient_accumulation_steps": 2, "num_generations": 4}

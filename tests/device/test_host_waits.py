@@ -7,6 +7,9 @@ from collections import Counter
 from functools import cache
 from pathlib import Path
 
+import pytest
+
+pytestmark = pytest.mark.xdist_group("host_waits")  # one worker, which makes each run once
 SCRIPT = Path(__file__).with_name("on_device.py")
 # Lines of ours that ask themselves, by file; docs/modes.md says what for.
 OURS = {

@@ -73,7 +73,7 @@ def measured(model, tokens, completion):
 @pytest.mark.skipif(
     not FIFTH, reason="on a CPU transformers 4 computes attention in whole matrices, on a GPU it does not"
 )
-@pytest.mark.parametrize("lora", [True, False], ids=["lora", "full"])
+@pytest.mark.parametrize("lora", [pytest.param(True, marks=pytest.mark.slow), False], ids=["lora", "full"])
 @pytest.mark.parametrize(
     ("sizes", "layers", "tokens"), [(TINY, 4, 512), (MINI, 6, 384)], ids=["tiny", "mini"]
 )

@@ -64,6 +64,7 @@ def engine_process(plugin, connection):
     connection.send(Rows()[0])
 
 
+@pytest.mark.slow
 def test_a_spawned_rollout_process_sees_every_part():
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()

@@ -89,6 +89,7 @@ def test_each_is_off_by_its_name(feature, made, reference):
         assert run.counts[1]["decoder_calls"] == PASSES + 4
 
 
+@pytest.mark.slow
 def test_the_monitors_watch(python, tiny, four_rows, tmp_path, monkeypatch):
     monkeypatch.setenv("SWIFT_GRPO_EXT_STALL_SECONDS", "1")  # a sign of life four times a second
     run = train_megatron(

@@ -60,6 +60,7 @@ def test_the_stock_template_trains_on_the_stock_vocabulary(digits, tmp_path):
     check_two_steps(tmp_path / "out")
 
 
+@pytest.mark.slow
 def test_a_failing_command_raises_with_its_last_output():
     with pytest.raises(HostRunError, match=r"swift fly ended with 1.*\n(.*\n)*KeyError: 'fly'"):
         testing.run_swift("fly", [], timeout=120)

@@ -63,7 +63,7 @@ class Uneven(ORM):
         return [row % 2 for row in range(len(completions))]
 
 
-@pytest.mark.parametrize(("dropout", "kept"), [(0.05, 0.0), (0.2, 0.2)])
+@pytest.mark.parametrize(("dropout", "kept"), [pytest.param(0.05, 0.0, marks=pytest.mark.slow), (0.2, 0.2)])
 def test_on_policy_no_token_is_clipped_with_lora(run, monkeypatch, dropout, kept):
     """The host's default goes; another value was asked for and stays."""
     monkeypatch.setitem(orms, "uneven", Uneven)
@@ -93,7 +93,11 @@ def test_refused_before_a_model_loads(run, monkeypatch):
         run(use_vllm=True, vllm_mode="colocate", vllm_tensor_parallel_size=2)
 
 
-@pytest.mark.parametrize(("flag", "seconds"), [(None, 1800), (90, 90)], ids=["half an hour", "the flag"])
+@pytest.mark.parametrize(
+    ("flag", "seconds"),
+    [(None, 1800), pytest.param(90, 90, marks=pytest.mark.slow)],
+    ids=["half an hour", "the flag"],
+)
 def test_ranks_wait_half_an_hour_unless_told(run, flag, seconds):
     args = json.loads((run({}, ddp_timeout=flag) / "args.json").read_text())
     assert args["training_args"].count(f"ddp_timeout={seconds},") == 1

@@ -60,8 +60,15 @@ def moved(model, folder):
     return max(float((after[name] - tensor).abs().max()) for name, tensor in before.items())
 
 
-@pytest.mark.parametrize("reward", [Scripted, AsyncScripted])
-@pytest.mark.parametrize("value", [1.0, -1.0])
+@pytest.mark.parametrize(
+    ("reward", "value"),
+    [
+        (Scripted, -1.0),
+        (AsyncScripted, 1.0),
+        pytest.param(Scripted, 1.0, marks=pytest.mark.slow),
+        pytest.param(AsyncScripted, -1.0, marks=pytest.mark.slow),
+    ],
+)
 def test_an_unscored_completion_has_no_advantage(train, value, reward):
     steps, completions, _ = train((value, value, value, None), reward)
     assert [row["advantages"] for row in completions] == [0.0] * 8
@@ -158,7 +165,12 @@ def test_one_score_for_all_completions_is_refused(train, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("scale", "estimator"), [("batch", "rloo"), ("gdpo", "grpo"), ("none", "reinforce_plus_plus")]
+    ("scale", "estimator"),
+    [
+        ("batch", "rloo"),
+        pytest.param("gdpo", "grpo", marks=pytest.mark.slow),
+        pytest.param("none", "reinforce_plus_plus", marks=pytest.mark.slow),
+    ],
 )
 def test_other_modes_of_the_host(train, scale, estimator):
     steps, completions, _ = train(
@@ -192,6 +204,7 @@ def test_real_takes_no_overlong_completion_for_a_negative_one(train, monkeypatch
     assert steps[0]["loss"] == pytest.approx(math.log(1 + 2) + math.log(1 + 1), abs=1e-5)
 
 
+@pytest.mark.slow
 def test_real_is_evaluated_by_the_groups_of_the_evaluation(train, digits):
     """The host cuts an evaluation batch into groups of the training's size, and crashes if it has none."""
     _, _, folder = train(
@@ -239,7 +252,7 @@ class EqualAtFirst(Scripted):
         return [1.0] * len(completions) if self.equal >= 0 else super().__call__(completions)
 
 
-@pytest.mark.parametrize(("equal", "found"), [(1, True), (2, False)])
+@pytest.mark.parametrize(("equal", "found"), [(1, True), pytest.param(2, False, marks=pytest.mark.slow)])
 def test_dynamic_sampling_looks_at_its_last_try(train, equal, found):
     """The host's does not, so that one try is none."""
     reward = type("EqualAtFirst", (EqualAtFirst,), {"equal": equal})

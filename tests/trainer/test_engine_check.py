@@ -32,22 +32,28 @@ def run(model, digits, output, monkeypatch, fault="", **overrides):
 
 
 DIFFERENT = "the engine runs different weights (another checkpoint"
+PROMPT = "got another prompt than the trainer: token"
 STALE = "they agreed at step 0, so the engine's weights are stale"
 
 
 @pytest.mark.parametrize(
     ("fault", "overrides", "words"),
     [
-        ("temperature", FIRST, DIFFERENT),
+        pytest.param("temperature", FIRST, DIFFERENT, marks=pytest.mark.slow),
         ("top_p", FIRST, DIFFERENT),
-        ("system, silent", FIRST, "got another prompt than the trainer: token"),
-        ("thinking", FIRST, "got another prompt than the trainer: token"),
+        pytest.param("system, silent", FIRST, PROMPT, marks=pytest.mark.slow),
+        pytest.param("thinking", FIRST, PROMPT, marks=pytest.mark.slow),
         ("pixels", FIRST, "tokens in the engine and [4] in the trainer"),
         ("other checkpoint", FIRST, DIFFERENT),
         ("never synced", {"beta": 0, **MOVES}, STALE),
-        ("never synced", {"beta": 0.01, **MOVES}, STALE),
-        ("never synced", {"beta": 0, "num_iterations": 4, "max_steps": 5, **MOVES}, STALE),
-        ("without adapters", {"tuner_type": "lora", **MOVES}, STALE),
+        pytest.param("never synced", {"beta": 0.01, **MOVES}, STALE, marks=pytest.mark.slow),
+        pytest.param(
+            "never synced",
+            {"beta": 0, "num_iterations": 4, "max_steps": 5, **MOVES},
+            STALE,
+            marks=pytest.mark.slow,
+        ),
+        pytest.param("without adapters", {"tuner_type": "lora", **MOVES}, STALE, marks=pytest.mark.slow),
     ],
 )
 def test_a_fault_is_found_within_two_steps(fault, overrides, words, tiny_qwen, digits, tmp_path, monkeypatch):
@@ -69,8 +75,8 @@ def test_what_the_guard_forbids_is_no_fault(digits, tmp_path, monkeypatch):
     "overrides",
     [
         {"top_p": 0.8, "top_k": 20, "temperature": 1.2},
-        {"torch_dtype": "bfloat16", "bf16": True},
-        {"tuner_type": "lora", "learning_rate": 0.05},
+        pytest.param({"torch_dtype": "bfloat16", "bf16": True}, marks=pytest.mark.slow),
+        pytest.param({"tuner_type": "lora", "learning_rate": 0.05}, marks=pytest.mark.slow),
     ],
 )
 def test_a_healthy_run_is_silent(overrides, tiny_qwen, digits, tmp_path, monkeypatch):

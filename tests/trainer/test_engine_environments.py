@@ -42,7 +42,9 @@ class Connected:
         """Nothing is open."""
 
 
-@pytest.mark.parametrize("scheduler", ["gym_scheduler", "openenv_scheduler"])
+@pytest.mark.parametrize(
+    "scheduler", ["gym_scheduler", pytest.param("openenv_scheduler", marks=pytest.mark.slow)]
+)
 @pytest.mark.parametrize("fault", ["", "another question@2"])
 def test_turns_of_an_environment(scheduler, fault, tiny_qwen, digits, tmp_path, monkeypatch):
     monkeypatch.setattr(GYMScheduler, "_create_env", lambda scheduler, config: TwoQuestions(config))

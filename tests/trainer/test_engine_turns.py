@@ -40,14 +40,18 @@ def trained(tiny_qwen, digits, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("fault", "words"),
     [
-        ("temperature", "of turn 1 of row ("),
-        ("another question", "got another prompt than the trainer: token"),
+        pytest.param("temperature", "of turn 1 of row (", marks=pytest.mark.slow),
+        pytest.param(
+            "another question", "got another prompt than the trainer: token", marks=pytest.mark.slow
+        ),
         ("image lost", "got another prompt than the trainer: token"),
-        ("image added", "got another prompt than the trainer: token"),
-        ("ids mixed", "[1, 4, 4] tokens in the engine and [4, 4, 4] in the trainer"),
-        ("temperature@2", "of turn 2 of row ("),
+        pytest.param("image added", "got another prompt than the trainer: token", marks=pytest.mark.slow),
+        pytest.param(
+            "ids mixed", "[1, 4, 4] tokens in the engine and [4, 4, 4] in the trainer", marks=pytest.mark.slow
+        ),
+        pytest.param("temperature@2", "of turn 2 of row (", marks=pytest.mark.slow),
         ("another question@2", "of turn 2 of row ("),
-        ("image lost@2", "of turn 2 of row ("),
+        pytest.param("image lost@2", "of turn 2 of row (", marks=pytest.mark.slow),
         ("system@2", "of turn 2 of row ("),
     ],
 )
@@ -57,9 +61,8 @@ def test_a_fault_of_a_later_turn_is_found(fault, words, trained):
     assert words in verdicts[0]["text"]
 
 
-@pytest.mark.parametrize(
-    "overrides", [{}, pytest.param({"torch_dtype": "bfloat16", "bf16": True}, marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("overrides", [{}, {"torch_dtype": "bfloat16", "bf16": True}])
 def test_healthy_turns_with_images_are_compared_and_silent(overrides, trained, tmp_path, monkeypatch):
     modes = []
     ask = GRPOTrainer._engine_infer

@@ -36,6 +36,7 @@ def test_a_wrong_attention_is_found_out_and_left(model, digits, tmp_path, monkey
         assert ours[name] == pytest.approx(stock[name], abs=2e-6, rel=2e-5), name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("family", "parted"), [("minicpmv4_6", True), ("ovis2", False)])
 def test_a_tower_that_encodes_one_by_one_where_ranks_wait_for_each_call(
     family, parted, shared_folder, digits, tmp_path, monkeypatch
@@ -64,9 +65,12 @@ def raising_with_gradients(*args):
 
 @pytest.mark.parametrize(
     ("attention", "said"),
-    [(raising, "TypeError: 'dict' object has no attribute 'ndim'"), (raising_with_gradients, "another kind")],
+    [
+        (raising, "TypeError: 'dict' object has no attribute 'ndim'"),
+        pytest.param(raising_with_gradients, "another kind", marks=pytest.mark.slow),
+    ],
 )
-@pytest.mark.parametrize("beta", [0, 0.04])
+@pytest.mark.parametrize("beta", [pytest.param(0, marks=pytest.mark.slow), 0.04])
 def test_a_first_pass_that_raises_is_a_mismatch(
     tiny_qwen, digits, tmp_path, monkeypatch, attention, said, beta
 ):

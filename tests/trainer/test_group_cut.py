@@ -35,7 +35,7 @@ def weights(output):
     return load_file(path)
 
 
-FIRST = ("dapo", "two iterations", "two updates per generation")  # the others run in `make test-slow`
+FIRST = ("dapo", "two updates per generation")  # the others run in `make test-slow`
 
 
 @pytest.mark.parametrize(
@@ -64,6 +64,7 @@ def test_the_automatic_cut_changes_no_figure_and_no_weight(tiny_qwen, digits, tm
     assert max(apart.values()) < 2e-6, max(apart, key=apart.get)
 
 
+@pytest.mark.slow
 def test_a_run_is_resumed_with_another_cut(tiny_qwen, digits, tmp_path):
     overrides = {**TYPED, **SGD, "save_strategy": "steps", "save_steps": 2, "max_steps": 4}
     stock = figures(tiny_qwen, digits.train, tmp_path / "stock", STOCK, **overrides)

@@ -60,7 +60,9 @@ def test_each_row_is_scored_once_and_greedily(tiny_qwen, digits, rows, tmp_path)
 TURNS = {"multi_turn_scheduler": "crops", "max_turns": 3, "max_length": 1024}
 
 
-@pytest.mark.parametrize("turns", [{}, TURNS], ids=["one turn", "three turns"])
+@pytest.mark.parametrize(
+    "turns", [{}, pytest.param(TURNS, marks=pytest.mark.slow)], ids=["one turn", "three turns"]
+)
 def test_training_is_what_it_is_without(turns, tiny_qwen, digits, rows, monkeypatch, tmp_path):
     monkeypatch.setitem(multi_turns, "crops", Crops)
     options = {**turns, "save_strategy": "steps", "save_steps": 4, "save_only_model": True}
@@ -218,6 +220,7 @@ def test_a_step_prints_one_line_and_logs_everything(tiny_qwen, digits, rows, tmp
     assert all("grad_norm" in row for row in testing.read_logging(tmp_path) if "loss" in row)
 
 
+@pytest.mark.slow
 def test_few_figures_of_our_own_are_logged(tiny_qwen, digits, tmp_path):
     """All that ms-swift's own trainer logs, and at most 15 more."""
     run = {"max_steps": 2}
@@ -233,6 +236,7 @@ def test_few_figures_of_our_own_are_logged(tiny_qwen, digits, tmp_path):
     assert len(own & set(few)) + len(set(few) - set(every)) <= 15
 
 
+@pytest.mark.slow
 def test_all_figures_are_printed_where_that_is_asked_for(tiny_qwen, digits, tmp_path, capsys):
     figures(tiny_qwen, digits.train, tmp_path, {"CONSOLE": "all"}, max_steps=1, disable_tqdm=True)
     assert "'grad_norm'" in capsys.readouterr().out

@@ -176,6 +176,7 @@ def test_rows_without_gold_are_counted_and_take_no_part(tiny_qwen, digits, witho
     assert any("2 rows not scored" in text for text in messages)
 
 
+@pytest.mark.slow
 def test_a_reward_that_needs_a_column_of_training_costs_the_evaluation_alone(
     tiny_qwen, digits, tmp_path, capsys
 ):

@@ -48,7 +48,7 @@ def arguments(tiny_qwen, digits, tmp_path):
 
 
 @pytest.mark.two_ranks
-@pytest.mark.parametrize("deepspeed", [None, "zero3"])
+@pytest.mark.parametrize("deepspeed", [None, pytest.param("zero3", marks=pytest.mark.slow)])
 def test_two_ranks_score_each_row_once_and_agree_on_the_best(deepspeed, arguments, tmp_path):
     result = run_ranks("rlhf", arguments(deepspeed), timeout=280)
     version = testing.newest_version(tmp_path / "out")

@@ -24,7 +24,7 @@ class LengthOfVerdict(GenRMPlugin):
         return [len(result.choices[0].message.content) / 100 for result in results]
 
 
-@pytest.mark.parametrize("judge", ["llama", "qwen2_5_vl"])
+@pytest.mark.parametrize("judge", [pytest.param("llama", marks=pytest.mark.slow), "qwen2_5_vl"])
 def test_a_judge_without_vllm_scores(judge, tiny_qwen, digits, tmp_path, monkeypatch):
     monkeypatch.setitem(rm_plugins, "genrm", LengthOfVerdict)
     ROWS.clear()

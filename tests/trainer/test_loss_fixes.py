@@ -36,7 +36,15 @@ def test_the_gradient_does_not_depend_on_accumulation(tiny_qwen, digits, tmp_pat
     assert cut["loss"] == pytest.approx(whole["loss"], rel=1e-4, abs=1e-6)
 
 
-@pytest.mark.parametrize("loss", ["grpo", "dapo", "cispo", "fipo"])
+@pytest.mark.parametrize(
+    "loss",
+    [
+        "grpo",
+        "dapo",
+        pytest.param("cispo", marks=pytest.mark.slow),
+        pytest.param("fipo", marks=pytest.mark.slow),
+    ],
+)
 def test_chunks_give_the_loss_of_the_whole(shared_folder, digits, tmp_path, monkeypatch, loss):
     """A micro-batch with more rows than its size, which some rollouts return; three chunks gave a third."""
     model = built_once(shared_folder / "tiny_llama", lambda folder: testing.tiny_checkpoint("llama", folder))
@@ -90,7 +98,7 @@ def test_a_gradient_of_several_passes_comes_in_one_piece(several, sharded, times
     assert len(came) == times
 
 
-@pytest.mark.parametrize("estimator", ["rloo", "reinforce_plus_plus"])
+@pytest.mark.parametrize("estimator", ["rloo", pytest.param("reinforce_plus_plus", marks=pytest.mark.slow)])
 def test_real_trains_with_the_kl_in_rewards(tiny_qwen, digits, tmp_path, estimator):
     """ms-swift ends in the first step. At the start the KL is 0, so that it is the step without one."""
     options = {"loss_type": "real", "advantage_estimator": estimator, "max_steps": 2, "learning_rate": 1e-2}

@@ -46,7 +46,7 @@ def forwarded(monkeypatch):
 
 
 # In the gate; all others run in `make test-slow`.
-FIRST = ("one row", "two iterations", "overlong", "lora", "cispo")
+FIRST = ("two iterations", "lora")
 
 
 @pytest.mark.parametrize(

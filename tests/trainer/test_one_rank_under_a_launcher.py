@@ -6,6 +6,7 @@ from swift_grpo_ext import testing
 from tests.trainer.runs import mixed_rows
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_a_trained_tower_takes_rows_without_an_image(tiny_qwen, digits, tmp_path):
     """DDP waits for the gradients of a tower that a micro-batch of text alone never runs."""

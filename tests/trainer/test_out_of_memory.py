@@ -69,7 +69,10 @@ def stock(tiny_qwen, digits, tmp_path_factory):
     return figures(tiny_qwen, digits.train, output, STOCK, **OVERRIDES), weights(output)
 
 
-@pytest.mark.parametrize(("fitting", "where"), [(2, "forward"), (2, "backward"), (1, "backward")])
+@pytest.mark.parametrize(
+    ("fitting", "where"),
+    [(2, "forward"), (2, "backward"), pytest.param(1, "backward", marks=pytest.mark.slow)],
+)
 def test_the_step_goes_on_in_halves(tiny_qwen, digits, tmp_path, small_device, stock, fitting, where):
     small_device(fitting, where)
     with told() as messages:

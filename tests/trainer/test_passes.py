@@ -29,8 +29,11 @@ RUNS = {
 
 
 # In the gate; all others run in `make test-slow`.
-OF_OVIS = ("full", "lora", "ragged, left", "kl in reward")
-OF_QWEN = tuple(name for name in RUNS if "no reference" not in name and name not in ("entropy", "dapo"))
+OF_OVIS = ("full", "ragged, left")
+OF_QWEN = (
+    *("full", "lora", "no checkpointing", "several groups", "half a group", "one row"),
+    *("ragged, right", "two iterations", "off policy"),
+)
 WAYS = [
     pytest.param(family, run, marks=() if run in of_gate else pytest.mark.slow)
     for family, of_gate in (("qwen2_5_vl", OF_QWEN), ("ovis2", OF_OVIS))
@@ -49,7 +52,15 @@ def test_equals_the_stock_passes(family, run, tiny_qwen, tiny_ovis, digits, tmp_
     assert any(value > 1e-4 for value in stock["grad_norm"])
 
 
-@pytest.mark.parametrize("overrides", [{}, {"loss_type": "dapo"}, LORA], ids=["grpo", "dapo", "lora"])
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        pytest.param({}, marks=pytest.mark.slow),
+        {"loss_type": "dapo"},
+        pytest.param(LORA, marks=pytest.mark.slow),
+    ],
+    ids=["grpo", "dapo", "lora"],
+)
 def test_micro_batches_of_groups_change_nothing_but_their_size(tiny_qwen, overrides, digits, tmp_path):
     """Batch 1 x accumulation is what people run; nothing could be shared there."""
     overrides = {**GROUPS, **overrides}
@@ -60,6 +71,7 @@ def test_micro_batches_of_groups_change_nothing_but_their_size(tiny_qwen, overri
     assert len(grouped["loss"]) == 2
 
 
+@pytest.mark.slow
 def test_a_family_nobody_knows_keeps_its_images(tiny_qwen, digits, tmp_path, monkeypatch):
     """Its rows cannot be shared, but the log-probs are still taken in chunks, of prompts with their images."""
     for room in (features, passes):

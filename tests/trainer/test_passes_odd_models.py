@@ -46,6 +46,7 @@ def without_the_kernel(*inputs, **options):
     raise ImportError("cannot import name 'chunk_gated_delta_rule' from 'fla'\nand more")
 
 
+@pytest.mark.slow
 def test_a_kernel_that_is_missing(digits, tmp_path, monkeypatch):
     monkeypatch.setattr(recurrent, "_takes_lengths", without_the_kernel)
     model = testing.tiny_checkpoint("qwen3_5", tmp_path / "model")

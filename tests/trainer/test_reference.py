@@ -49,6 +49,7 @@ def test_a_fresh_reference_has_a_first_kl_of_0_and_nothing_is_said(tiny_qwen, di
     assert not [text for text in messages if "kl of the first step" in text]
 
 
+@pytest.mark.slow
 def test_another_kl_is_said_with_its_reason(tiny_qwen, digits, tmp_path):
     with told() as messages:
         logged = figures(tiny_qwen, digits.train, tmp_path, **KL, neftune_noise_alpha=50.0)
@@ -57,6 +58,7 @@ def test_another_kl_is_said_with_its_reason(tiny_qwen, digits, tmp_path):
     assert "the reference is the policy without its noise (NEFTune" in line
 
 
+@pytest.mark.slow
 def test_another_reference_is_no_fault(tiny_qwen, digits, tmp_path, shared_folder):
     other = built_once(
         shared_folder / "tiny_qwen_seed_1", lambda folder: testing.tiny_qwen2_5_vl(folder, seed=1)
@@ -172,7 +174,8 @@ SLOW = pytest.mark.slow
 
 @pytest.mark.two_ranks
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("way", ["ZeRO-3", *(pytest.param(way, marks=SLOW) for way in ("DDP", "FSDP2"))])
+@SLOW
+@pytest.mark.parametrize("way", ["ZeRO-3", "DDP", "FSDP2"])
 def test_two_ranks_have_the_reference_of_one_and_resume_with_it(way, tmp_path):
     model = inputs.MODELS["qwen2_5_vl"](tmp_path / "model")
     rows = inputs.DATA["image"](tmp_path / "data")

@@ -223,7 +223,7 @@ def test_a_row_without_media_that_spells_tags_is_text(model, folder, said, tmp_p
 
 
 @pytest.mark.parametrize("family", ["qwen2_5_vl", "ovis2", "internvl"], indirect=True)
-@pytest.mark.parametrize("turns", [False, True])
+@pytest.mark.parametrize("turns", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_engine_trainer_and_reward_see_a_turned_picture_alike(
     turns, family, shared_folder, request, folder, said, tmp_path, monkeypatch
 ):

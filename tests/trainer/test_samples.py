@@ -57,6 +57,7 @@ def one_is_empty(monkeypatch):
     monkeypatch.setattr(TransformersEngine, "_infer_full", with_an_empty_one)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("one_is_empty")
 def test_a_run_with_empty_turns_of_a_template_that_thinks(digits, tmp_path, monkeypatch):
     monkeypatch.setitem(multi_turns, "crops", Crops)

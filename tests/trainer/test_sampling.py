@@ -61,7 +61,9 @@ def rollouts(seen, model, dataset, output, switches, **overrides):
     return {name: list(value) if isinstance(value, list) else value for name, value in seen.items()}
 
 
-@pytest.mark.parametrize("overrides", [{}, {"tuner_type": "lora"}], ids=["full", "lora"])
+@pytest.mark.parametrize(
+    "overrides", [{}, pytest.param({"tuner_type": "lora"}, marks=pytest.mark.slow)], ids=["full", "lora"]
+)
 def test_the_same_tokens_from_each_prompt_once(model, overrides, seen, digits, tmp_path):
     stock = rollouts(seen, model, digits.train, tmp_path / "stock", STOCK, **overrides)
     ours = rollouts(seen, model, digits.train, tmp_path / "ours", {}, **overrides)
@@ -93,7 +95,7 @@ def films(digits, tmp_path):
     return path
 
 
-@pytest.mark.parametrize("family", ["qwen2_5_vl", "qwen3_vl"])
+@pytest.mark.parametrize("family", [pytest.param("qwen2_5_vl", marks=pytest.mark.slow), "qwen3_vl"])
 def test_videos_are_shared_too(family, seen, films, tmp_path):
     own = {"model_type": "qwen3_vl", "template": "qwen3_vl"} if family == "qwen3_vl" else {}
     build = partial(testing.tiny_checkpoint, family) if own else testing.tiny_qwen2_5_vl
@@ -107,7 +109,11 @@ def test_videos_are_shared_too(family, seen, films, tmp_path):
     assert not [line for line in messages if "stock way" in line or "computed once for each" in line]
 
 
-@pytest.mark.parametrize("switches", [{}, {"DISABLE": "trainer.shared_prefill"}], ids=["shared", "each"])
+@pytest.mark.parametrize(
+    "switches",
+    [{}, pytest.param({"DISABLE": "trainer.shared_prefill"}, marks=pytest.mark.slow)],
+    ids=["shared", "each"],
+)
 def test_qwen3_vl_is_sampled_with_its_images_under_deepspeed(seen, digits, tmp_path, monkeypatch, switches):
     """F24: with DeepSpeed ms-swift's own forward runs, which does not look at what generate encoded."""
     options = {"model_type": "qwen3_vl", "template": "qwen3_vl"}
@@ -119,7 +125,7 @@ def test_qwen3_vl_is_sampled_with_its_images_under_deepspeed(seen, digits, tmp_p
     assert under["pixels"] >= without["pixels"] > 0
 
 
-@pytest.mark.parametrize("name", ["mistral3", "llava_onevision"])
+@pytest.mark.parametrize("name", [pytest.param("mistral3", marks=pytest.mark.slow), "llava_onevision"])
 def test_prompts_whose_images_do_not_stack(name, shared_folder, tmp_path):
     """ms-swift stops here: its engine makes one batch of all requests, and pixels of two sizes are none."""
     model = built_once(shared_folder / f"tiny_{name}", lambda folder: testing.tiny_checkpoint(name, folder))

@@ -208,7 +208,12 @@ def test_without_a_budget_the_first_failure_ends_the_run(train, digits):
 @pytest.mark.parametrize(
     ("reward", "limit", "words"),
     [
-        ("hanging", 3.0, "reward 'hanging': no answer within 3 s [completion 1 of the batch of rank 1, "),
+        pytest.param(
+            "hanging",
+            3.0,
+            "reward 'hanging': no answer within 3 s [completion 1 of the batch of rank 1, ",
+            marks=pytest.mark.slow,
+        ),
         ("raising", 0.0, "reward 'raising': ValueError('a fault of this rank alone') [one of 4 completions"),
     ],
 )

@@ -56,7 +56,7 @@ def seen(monkeypatch, packs):
         ("qwen2_5_vl", "dapo", 1),
         pytest.param("qwen2_5_vl", "grpo", 1, marks=pytest.mark.slow),
         pytest.param("llama", "fipo", 1, marks=pytest.mark.slow),
-        ("qwen3_5", "cispo", 2),
+        pytest.param("qwen3_5", "cispo", 2, marks=pytest.mark.slow),
     ],
 )
 def test_rows_of_turns_equal_chunks_and_are_as_few_packs_as_have_the_tokens_of_a_chunk(
@@ -93,7 +93,7 @@ def test_rows_of_turns_equal_chunks_and_are_as_few_packs_as_have_the_tokens_of_a
         assert ours[name] == pytest.approx(stock[name], abs=2e-6, rel=2e-5), name
 
 
-@pytest.mark.parametrize("family", ["qwen2_5_vl", "qwen3_5"])
+@pytest.mark.parametrize("family", ["qwen2_5_vl", pytest.param("qwen3_5", marks=pytest.mark.slow)])
 def test_branches_share_their_turns(family, rows, seen, shared_folder, digits, tmp_path):
     """Completions of ms-swift's own tree search: eight leaves, whose tokens are at most half of the rows' here."""
     rows("branches")

@@ -73,7 +73,9 @@ def test_a_signal_in_any_phase_ends_after_a_saved_step(
     assert f"--resume_from_checkpoint {folder / stopped['checkpoint']}" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("batch", [2, 4], ids=["in the middle", "in the only batch"])
+@pytest.mark.parametrize(
+    "batch", [2, pytest.param(4, marks=pytest.mark.slow)], ids=["in the middle", "in the only batch"]
+)
 def test_a_signal_while_held_out_rows_are_answered_ends_with_this_step(
     batch, tiny_qwen, digits, tmp_path, monkeypatch, capsys
 ):
@@ -193,7 +195,8 @@ def test_a_full_disk_leaves_whole_checkpoints_only(kind, tiny_qwen, digits, tmp_
         figures(tiny_qwen, digits.train, tmp_path / "again", **RUN, resume_from_checkpoint=half)
 
 
-@pytest.mark.parametrize("name", ["completions.jsonl", pytest.param("logging.jsonl", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["completions.jsonl", "logging.jsonl"])
 def test_a_full_disk_under_a_log_of_ms_swift_names_the_whole_checkpoint(
     name, tiny_qwen, digits, tmp_path, monkeypatch, capfd
 ):

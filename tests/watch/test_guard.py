@@ -113,6 +113,7 @@ def test_a_run_goes_on_when_a_part_fails(part, fault, healthy, tiny_qwen, digits
     assert trained(ours) == healthy
 
 
+@pytest.mark.slow
 def test_the_mean_of_kl_is_ms_swifts_where_ours_fails(tiny_qwen, digits, tmp_path, monkeypatch):
     with faulty(monkeypatch, raises, lambda part: part == "mean of kl") as reached:
         ours = figures(tiny_qwen, digits.train, tmp_path, beta=0.04)

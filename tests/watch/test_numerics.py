@@ -25,7 +25,9 @@ def test_nan_log_probs_are_named_with_module_and_rows(watched_run):
     assert fault["rows"] == [7]
 
 
-@pytest.mark.parametrize(("reward", "row"), [("OneNan", 2), ("OneInfinite", 0)])
+@pytest.mark.parametrize(
+    ("reward", "row"), [("OneNan", 2), pytest.param("OneInfinite", 0, marks=pytest.mark.slow)]
+)
 def test_a_reward_that_is_not_finite_is_named_with_its_row(watched_run, reward, row):
     run = watched_run(reward, max_steps=2)
     (fault,) = [event for event in run.events if event["kind"] == "numerics"]
@@ -33,6 +35,7 @@ def test_a_reward_that_is_not_finite_is_named_with_its_row(watched_run, reward, 
     assert fault["rows"] == [row]
 
 
+@pytest.mark.slow
 def test_none_is_no_fault_of_a_reward(watched_run):
     assert not [event for event in watched_run("OneMissing").events if event["kind"] == "numerics"]
 

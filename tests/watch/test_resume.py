@@ -71,7 +71,7 @@ def test_a_resumed_run_goes_on(whole, tiny_qwen, digits, tmp_path, monkeypatch):
     assert judged == [2, 3, 4], "a start has an engine of its own, whose first steps are compared"
 
 
-@pytest.mark.parametrize(("step", "says"), [(1, True), (2, False)])
+@pytest.mark.parametrize(("step", "says"), [(1, True), pytest.param(2, False, marks=pytest.mark.slow)])
 def test_a_run_inside_of_a_rollouts_updates_says_that_it_makes_a_new_one(
     step, says, tiny_qwen, digits, tmp_path
 ):
@@ -101,7 +101,7 @@ def test_a_run_killed_in_the_middle_of_a_step_goes_on(whole, tiny_qwen, digits, 
     check_goes_on(whole, tmp_path / "resumed")
 
 
-@pytest.mark.parametrize("saved", [3, 4])
+@pytest.mark.parametrize("saved", [3, pytest.param(4, marks=pytest.mark.slow)])
 def test_a_run_resumed_after_its_first_epoch_goes_on_in_the_order_of_its_own(
     saved, tiny_qwen, digits, tmp_path
 ):

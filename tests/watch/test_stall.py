@@ -106,6 +106,7 @@ def test_a_blocked_reward_is_told_with_its_place_and_the_run_goes_on(watched_run
     assert not [thread for thread in threading.enumerate() if "watchdog" in thread.name]
 
 
+@pytest.mark.slow
 def test_a_dataloader_worker_that_dies_is_written_down(watched_run, tmp_path):
     with pytest.raises(RuntimeError, match="DataLoader worker"):
         watched_run("KillsWorkers", dataloader_num_workers=1, max_steps=40)

@@ -28,12 +28,14 @@ def test_b3_a_constant_reward_is_named_with_its_value_and_a_row(watched_run):
     assert "gold '" in text
 
 
+@pytest.mark.slow
 def test_b3_with_weight_decay_parameters_move_and_still_nothing_is_learned(watched_run):
     run = watched_run("Constant", weight_decay=0.1)
     assert all(step["watch/moved"] > 0.5 for step in run.steps)
     assert "only weight decay and momentum move the parameters" in run.verdict("no-advantage")
 
 
+@pytest.mark.slow
 def test_b3_a_reward_that_scores_nothing_is_named(watched_run, capfd):
     with pytest.raises(SystemExit) as ended:
         watched_run("Missing", weight_decay=0)
@@ -51,6 +53,7 @@ def test_a_run_in_which_nothing_scores_ends_before_its_last_step(watched_run, ca
     assert "the run ends at step 5: no completion was scored for 5 steps" in capfd.readouterr().err
 
 
+@pytest.mark.slow
 def test_b3_a_reward_that_differs_by_rounding_only(watched_run):
     """Adam makes whole steps of it: every parameter moves, in a direction that means nothing."""
     run = watched_run("Noise", weight_decay=0)
@@ -75,6 +78,7 @@ def test_a_run_that_trains_nothing_is_refused(watched_run):
         watched_run("Good", freeze_llm=True, freeze_vit=True, freeze_aligner=True)
 
 
+@pytest.mark.slow
 def test_a_temperature_of_0_is_named(watched_run):
     text = watched_run("Good", weight_decay=0, temperature=0).verdict("parameters-still")
     assert "logits are divided by a temperature of 0" in text
@@ -91,12 +95,14 @@ def test_b2_weights_of_16_bits_without_float32_copies(watched_run):
     assert all(0 < step["watch/moved"] < 0.1 for step in run.steps)
 
 
+@pytest.mark.slow
 def test_b2_the_same_in_float32_moves_everything(watched_run):
     run = watched_run("Good", learning_rate=1e-6)
     assert all(step["watch/moved"] > 0.9 for step in run.steps)
     assert "coarse-weights" not in {event["id"] for event in run.verdicts}
 
 
+@pytest.mark.slow
 def test_b4_an_infinite_reward_is_named_and_parameters_move(watched_run):
     run = watched_run("OneInfinite")
     assert "reward test_OneInfinite gave 1 of the completions an infinite value" in run.verdict("unscored")
@@ -108,6 +114,7 @@ def test_b5_the_only_step_runs_at_learning_rate_0(watched_run):
     assert "the learning rate was 0; with any warmup" in run.verdict("parameters-still")
 
 
+@pytest.mark.slow
 def test_b6_loss_and_kl_are_the_same_in_a_dead_and_in_a_healthy_run(watched_run):
     """Both log a loss of 0 and no KL; the monitors tell them apart, and the report says what counts."""
     healthy, dead = watched_run("Good"), watched_run("Constant", weight_decay=0)
@@ -119,6 +126,7 @@ def test_b6_loss_and_kl_are_the_same_in_a_dead_and_in_a_healthy_run(watched_run)
     assert {step["watch/moved"] for step in dead.steps} == {0}
 
 
+@pytest.mark.slow
 def test_b7_a_reward_that_leaves_some_out(watched_run):
     run = watched_run("OneMissing")
     assert "reward test_OneMissing scored only 75 % of the completions" in run.verdict("unscored")
@@ -152,6 +160,7 @@ def test_b12_what_the_host_forgets_to_ask_for_is_asked_for():
     assert any(line.startswith("msgspec") for line in requires("swift-grpo-ext"))
 
 
+@pytest.mark.slow
 def test_b13_dropout_of_lora_is_off_and_the_ratio_is_1(watched_run):
     run = watched_run("Good", tuner_type="lora", lora_dropout=0.05, epsilon=1e-6, max_completion_length=64)
     assert run.verdicts == []
@@ -159,6 +168,7 @@ def test_b13_dropout_of_lora_is_off_and_the_ratio_is_1(watched_run):
     assert all(step["watch/moved"] > 0 for step in run.steps)
 
 
+@pytest.mark.slow
 def test_a_dead_run_is_stopped_when_asked(watched_run):
     with pytest.raises(DeadRunError, match="every reward in every group is equal"):
         watched_run("Constant", env={"ON_DEAD": "stop"}, weight_decay=0, max_steps=40)
