@@ -10,23 +10,25 @@ class _Norm(nn.Module):
 
     def __init__(
         self,
-        hidden_size,
+        normalized_shape=None,
         eps=1e-5,
         sequence_parallel=False,
         zero_centered_gamma=False,
         params_dtype=None,
         dtype=None,
         device=None,
+        hidden_size=None,  # as Megatron up to 0.16 names it
         **unused,
     ):
         super().__init__()
+        size = normalized_shape or hidden_size
         kind = {"dtype": params_dtype or dtype or torch.get_default_dtype(), "device": device}
         self.eps, self.zero_centered_gamma = eps, zero_centered_gamma
         fill = torch.zeros if zero_centered_gamma else torch.ones
-        self.weight = nn.Parameter(fill(hidden_size, **kind))
+        self.weight = nn.Parameter(fill(size, **kind))
         self.weight.sequence_parallel = sequence_parallel
         if self.has_bias:
-            self.bias = nn.Parameter(torch.zeros(hidden_size, **kind))
+            self.bias = nn.Parameter(torch.zeros(size, **kind))
             self.bias.sequence_parallel = sequence_parallel
 
     def reset_parameters(self):
