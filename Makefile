@@ -14,8 +14,10 @@ HOST_TESTS := tests/e2e tests/compat tests/models tests/trainer
 # The sets that ms-swift recommends, whole, and their releases of transformers alone over .venv, which the gate runs:
 # a clone that is new downloads no second torch for it.
 IMAGES       := image-4 image-5
+BRIDGES      := megatron-image megatron-newest
 TRANSFORMERS := transformers-4 transformers-5
 IMAGE_TESTS  := tests/group tests/sweep tests/models tests/trainer/test_families.py tests/e2e tests/compat tests/rewards tests/doctor
+IMAGE_BRIDGE := tests/megatron -k "gate or inside or hooks or faults or held_out"
 IMAGE_SMOKE  := tests/test_images.py tests/group/test_prefill.py tests/group/test_decoders.py tests/group/test_gemma_images.py tests/trainer/test_first_pass.py::test_a_wrong_attention_is_found_out_and_left
 
 # A CPU is enough for everything here; one thread per process keeps two ranks off each other's cores.
@@ -84,10 +86,12 @@ test-hosts: $(READY) $(HOSTS:%=$(ENVS)/host-%/.ready)  ## drift and end-to-end t
 		$$bin/python -m pytest -m "not slow and not lane" -n 2 --dist loadgroup $(HOST_TESTS); done
 	@$(BIN)/python tools/lanes.py $@
 
-test-images: $(IMAGES:%=$(ENVS)/%/.ready) $(ENVS)/lowest/.ready  ## both sets that ms-swift recommends, and the lowest releases beside them (20 GB)
+test-images: $(IMAGES:%=$(ENVS)/%/.ready) $(BRIDGES:%=$(ENVS)/%/.ready) $(ENVS)/lowest/.ready  ## both sets that ms-swift recommends, Megatron there, and the lowest releases beside them (20 GB)
 	set -e; for lane in $(IMAGES); do \
 		$(ENVS)/$$lane/bin/python -m pytest -m "not slow and not lane" -n 2 --dist loadgroup $(IMAGE_SMOKE) $(IMAGE_TESTS); \
 		$(ENVS)/$$lane/bin/python -m examples.quickstart --model $(MODEL); done
+	set -e; for lane in $(BRIDGES); do \
+		MEGATRON_ENV=$(ENVS)/$$lane $(ENVS)/image-5/bin/python -m pytest -n 2 --dist loadgroup $(IMAGE_BRIDGE); done
 	$(ENVS)/lowest/bin/python -m pytest -m "not slow and not lane" -n 2 --dist loadgroup $(IMAGE_SMOKE) tests/rewards
 	@$(BIN)/python tools/lanes.py $@
 
@@ -96,6 +100,10 @@ $(IMAGES:%=$(ENVS)/%/.ready): $(ENVS)/%/.ready: constraints/%.txt
 	$(@D)/bin/python -m pip install --quiet --constraint $< setuptools wheel packaging numpy torch
 	$(@D)/bin/python -m pip install --quiet --constraint $< --no-build-isolation deepspeed
 	$(@D)/bin/python -m pip install --quiet --constraint $< --editable ".[test]"
+	touch $@
+
+$(BRIDGES:%=$(ENVS)/%/.ready): $(ENVS)/%/.ready: constraints/%.txt tools/overlay.py $(ENVS)/image-5/.ready
+	$(ENVS)/image-5/bin/python tools/overlay.py $(@D) $<
 	touch $@
 
 $(ENVS)/lowest/.ready: constraints/lowest.txt tools/overlay.py $(ENVS)/image-4/.ready

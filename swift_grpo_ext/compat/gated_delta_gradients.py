@@ -17,7 +17,8 @@ NET = "mcore_bridge.model.modules.gated_delta_net:GatedDeltaNet"
     "M7",
     "swift.megatron.trainers.base:wrap_model",
     fingerprint="args, models, wrap_with_ddp=",
-    probe=lambda: in_source(f"{NET}.forward", "self._set_linear_sequence_parallel(False)"),
+    # The norm behind the heads is a weight like any other, of which each rank has its heads' gradient.
+    probe=lambda: in_source(f"{NET}._apply_gated_norm", "self.out_norm("),
     remove_when="mcore-bridge sums the gradients of out_norm over the heads of all ranks, and those of the "
     "norm in in_proj once",
 )
@@ -26,15 +27,16 @@ def fix(
 ) -> Any:
     """Let each norm have the gradient of all tokens and heads, once.
 
-    Under sequence parallelism the layer gathers the sequence itself: the norm in front of its projection
-    sees all tokens on each rank, and is marked as one that sees its rank's. The norm behind its heads sees
-    those of its rank, and Megatron adds norms up under sequence parallelism alone.
+    Under sequence parallelism the layer gathers the sequence itself (not in mcore-bridge 1.6.0): the norm in
+    front of its projection sees all tokens on each rank, and is marked as one that sees its rank's. The norm
+    behind its heads sees those of its rank, and Megatron adds norms up under sequence parallelism alone.
     """
     from mcore_bridge.model.modules.gated_delta_net import GatedDeltaNet
 
+    gathers = hasattr(GatedDeltaNet, "_set_linear_sequence_parallel")
     nets = [part for model in models for part in model.modules() if isinstance(part, GatedDeltaNet)]
     for name, weight in (pair for net in nets for pair in net.named_parameters()):
-        if name == "in_proj.layer_norm_weight":  # else the norm is in front of the gathering
+        if gathers and name == "in_proj.layer_norm_weight":  # else the norm is in front of the gathering
             weight.sequence_parallel = False
         if name == "out_norm.weight" and weight.requires_grad and not args.sequence_parallel:
             weight.register_hook(_of_all_heads)

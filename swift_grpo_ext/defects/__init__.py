@@ -304,7 +304,7 @@ _ALL = (
         "M1",
         "under Megatron with tensor parallelism shards of the vocabulary are left out of the norm of the "
         "gradient, so it is clipped too little, and differently for each number of ranks",
-        {"ms-swift": ">=4.5.3,<4.7", "megatron-core": ">=0.16"},
+        {"ms-swift": ">=4.5.3,<4.7", "megatron-core": ">=0.16,<0.18"},
         "--perform_initialization true, unless the model has an output layer of its own",
         (f"{BRIDGE}/pull/992",),
         "M1-vocabulary-shards",
@@ -333,7 +333,7 @@ _ALL = (
         "M4",
         "under Megatron with tensor parallelism the LoRA factors that each rank has in full count once per "
         "rank in the norm of the gradient, so it is clipped too much",
-        _ANY_MEGATRON,
+        {**_ANY_HOST, "megatron-core": ">=0.16,<0.18"},
         "--clip_grad with a value that allows for it",
         (f"{ENGINE}/blob/main/transformer_engine/pytorch/module/linear.py",),
         "M4-replicated-weights",

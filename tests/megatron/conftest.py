@@ -23,7 +23,7 @@ ENVIRONMENT = PROJECT / ".swift_grpo_ext" / "envs" / "megatron"
 @pytest.fixture(scope="session")
 def python(shared_folder) -> Path:
     """Python of the environment with megatron-core and mcore-bridge: of ``MEGATRON_ENV``, else made on first use."""
-    folder = Path(os.environ.get("MEGATRON_ENV", ENVIRONMENT))
+    folder = PROJECT / os.environ.get("MEGATRON_ENV", ENVIRONMENT)
     built_once(shared_folder / "megatron_environment", lambda _: make_environment(folder))
     return folder / "bin/python"
 

@@ -1,5 +1,7 @@
 """Faults of the stock stack under Megatron: they show without a fix of ours, and are gone with it."""
 
+import subprocess
+
 import pytest
 
 from tests.megatron.comparing import (
@@ -8,7 +10,7 @@ from tests.megatron.comparing import (
     gradient_differences,
     log_prob_difference,
 )
-from tests.megatron.runs import FIXES, Order, RunError, train_all, train_megatron
+from tests.megatron.runs import FIXES, PROJECT, Order, RunError, train_all, train_megatron
 from tests.megatron.table import FROZEN, OURS, PIPELINE, SEQUENCE, TENSOR
 
 pytestmark = [pytest.mark.lane, pytest.mark.timeout(900)]
@@ -23,12 +25,28 @@ def both(python, model, rows, folder, ranks=2, **arguments):
     return train_all(python, orders, ranks)
 
 
+def asked(python, expression):
+    """What the environment with Megatron says of its releases."""
+    words = (
+        "from swift_grpo_ext.defects import DEFECTS; from swift_grpo_ext.versions import installed_version; "
+    )
+    command = [python, "-c", f"{words}print({expression})"]
+    return subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=True).stdout.strip()
+
+
+def shows(python, defect):
+    """Whether they have a defect."""
+    return asked(python, f"DEFECTS['{defect}'].harms()") == "True"
+
+
 def test_m1_the_norm_of_the_gradient(python, tiny, four_rows, reference, tmp_path):
     stock, fixed = both(python, tiny("qwen2_5_vl"), four_rows, tmp_path, **TENSOR)
-    expected = reference().logs[0]["grad_norm"]
-    assert max(gradient_differences(stock.gradients[0], reference().gradients[0]).values()) < 1e-5
-    assert stock.logs[0]["grad_norm"] < 0.99 * expected
     assert_equal(fixed, reference())
+    if not shows(python, "M1"):
+        assert_equal(stock, reference())
+        return
+    assert max(gradient_differences(stock.gradients[0], reference().gradients[0]).values()) < 1e-5
+    assert stock.logs[0]["grad_norm"] < 0.99 * reference().logs[0]["grad_norm"]
 
 
 def test_m1_with_an_output_layer_of_its_own(python, tiny, four_rows, reference, tmp_path):
@@ -36,8 +54,11 @@ def test_m1_with_an_output_layer_of_its_own(python, tiny, four_rows, reference, 
     options = {**SEQUENCE, **FROZEN, "micro_batch_size": 2, "expert_tensor_parallel_size": 2}
     stock, fixed = both(python, tiny("qwen3_vl_moe"), four_rows, tmp_path, **options)
     expected = reference("qwen3_vl_moe", **FROZEN)
-    assert stock.logs[0]["grad_norm"] < 0.99 * expected.logs[0]["grad_norm"]
     assert_equal(fixed, expected)
+    if shows(python, "M1"):
+        assert stock.logs[0]["grad_norm"] < 0.99 * expected.logs[0]["grad_norm"]
+    else:
+        assert_equal(stock, expected)
 
 
 def test_m2_before_the_first_step_stops(python, tiny, four_rows, tmp_path):
@@ -83,12 +104,15 @@ def test_m7_the_norms_of_gated_delta_nets(layout, python, tiny, four_rows, refer
     options = {**layout, "micro_batch_size": 2}
     stock, fixed = both(python, tiny("qwen3_5"), four_rows, tmp_path, **options)
     expected = reference("qwen3_5")
+    assert_equal(fixed, expected)
+    if layout is SEQUENCE and asked(python, "installed_version('mcore-bridge')") == "1.6.0":
+        assert_equal(stock, expected)  # it does not gather the sequence itself
+        return
     differences = gradient_differences(stock.gradients[0], expected.gradients[0])
     wrong = {name.rpartition(".layers.")[2] for name, share in differences.items() if share > 0.5}
     norms = "input_layernorm.weight" if layout is SEQUENCE else "linear_attn.norm.weight"
     assert wrong
     assert all(name.endswith(norms) for name in wrong)
-    assert_equal(fixed, expected)
 
 
 @pytest.mark.parametrize("layout", [{}, {**SEQUENCE, "micro_batch_size": 2}], ids=["one rank", "sequence"])

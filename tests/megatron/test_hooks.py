@@ -68,8 +68,9 @@ def installed(monkeypatch):
         ("0.16.1", "1.6.5", ["grpo"], ""),
         (None, None, [], ""),
         ("0.16.1", None, [], ""),
-        ("0.17.0", "1.6.5", [], "megatron-core 0.17.0 is outside >=0.16.1,<0.17"),
-        ("0.16.1", "1.5.0", [], "mcore-bridge 1.5.0 is outside >=1.6.5,<1.7"),
+        ("0.18.0", "1.6.0", ["grpo"], ""),
+        ("0.20.0", "1.6.5", [], "megatron-core 0.20.0 is outside >=0.16.1,<0.20"),
+        ("0.16.1", "1.5.0", [], "mcore-bridge 1.5.0 is outside >=1.6,<1.7"),
     ],
 )
 def test_other_releases_leave_it_off_with_one_line(installed, capsys, hooked, core, bridge, names, line):
