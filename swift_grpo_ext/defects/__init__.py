@@ -323,7 +323,7 @@ _ALL = (
         "under Megatron with tensor parallelism above 1, --expert_tensor_parallel_size 1 and "
         "--expert_model_parallel_size 1 each rank trains its copy of the experts with its own tokens alone, "
         "and the copies drift apart",
-        _ANY_MEGATRON,
+        {**_ANY_HOST, "megatron-core": ">=0.16,<0.19"},
         "--expert_tensor_parallel_size with the value of --tensor_model_parallel_size, or "
         "--expert_model_parallel_size above 1",
         (f"{MEGATRON}/pull/5916",),
