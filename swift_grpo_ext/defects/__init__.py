@@ -323,7 +323,7 @@ _ALL = (
         "under Megatron with tensor parallelism above 1, --expert_tensor_parallel_size 1 and "
         "--expert_model_parallel_size 1 each rank trains its copy of the experts with its own tokens alone, "
         "and the copies drift apart",
-        {**_ANY_HOST, "megatron-core": ">=0.16,<0.19"},
+        {"megatron-core": ">=0.16,<0.19"},
         "--expert_tensor_parallel_size with the value of --tensor_model_parallel_size, or "
         "--expert_model_parallel_size above 1",
         (f"{MEGATRON}/pull/5916",),
@@ -333,7 +333,7 @@ _ALL = (
         "M4",
         "under Megatron with tensor parallelism the LoRA factors that each rank has in full count once per "
         "rank in the norm of the gradient, so it is clipped too much",
-        {**_ANY_HOST, "megatron-core": ">=0.16,<0.18"},
+        {"megatron-core": ">=0.16,<0.18"},
         "--clip_grad with a value that allows for it",
         (f"{ENGINE}/blob/main/transformer_engine/pytorch/module/linear.py",),
         "M4-replicated-weights",
