@@ -1,7 +1,7 @@
 """The ``swift-grpo-ext`` command. Each command loads what it needs when it is called."""
 
 import sys
-from enum import Enum
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -19,7 +19,7 @@ app = typer.Typer(
 )
 
 
-class Tuner(str, Enum):
+class Tuner(StrEnum):
     """What ``plan`` may be asked to train."""
 
     LORA = "lora"

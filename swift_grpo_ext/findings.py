@@ -2,13 +2,13 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from enum import Enum
+from enum import StrEnum
 from typing import Generic, TypeVar
 
 from swift_grpo_ext.defects import Defect
 
 
-class Severity(str, Enum):
+class Severity(StrEnum):
     """How bad a finding is; the members are in order, worst first."""
 
     ERROR = "error"  # the run will crash, hang, or learn nothing; of a monitor: it learns nothing as it is

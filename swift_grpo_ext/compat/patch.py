@@ -4,7 +4,7 @@ import functools
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from enum import Enum
+from enum import StrEnum
 from importlib import import_module
 from typing import Any
 
@@ -14,7 +14,7 @@ _ABSENT = object()
 Fix = Callable[[Callable[..., Any]], Callable[..., Any]]  # takes the original and returns its replacement
 
 
-class State(str, Enum):
+class State(StrEnum):
     """What became of a patch in this process."""
 
     APPLIED = "applied"

@@ -42,7 +42,7 @@ async def within(seconds: float, call: Coroutine[object, object, Reply]) -> Repl
     thread = concurrent.thread(asyncio.run)(call)
     try:
         return await asyncio.wait_for(asyncio.wrap_future(thread), seconds)
-    except asyncio.TimeoutError:
+    except TimeoutError:
         return Reply("timeout", f"no answer within {seconds:g} s", seconds)
 
 
