@@ -22,8 +22,8 @@ from swift_grpo_ext.watch.phases import Now, Phases
 EXIT_CODE = os.EX_TEMPFAIL  # of a run that was ended for a stall: worth another try
 FIRST_LIMIT = 1800.0
 LEAST_LIMIT = 120.0
+HELD_LIMIT = 60.0  # for which no look of the watchdog is possible: its next one is 5 s away
 TIMES_LONGEST = 5.0
-JOIN_SECONDS = 5.0
 # Frames of these are passed over when it is told who called a collective.
 _MACHINERY = ("/torch/", "/accelerate/", "/contextlib.py", "/functools.py")
 _WAITING = "waiting for the other ranks"
@@ -54,11 +54,13 @@ def write_beat(folder: Path, beat: Beat) -> None:
 
 def read_beats(folder: Path, ranks: int, not_before: float = 0.0) -> dict[int, Beat]:
     """The last signs of life of the ranks that gave one; those before a moment are of an earlier run."""
-    beats = []
+    beats = {}
     for rank in range(ranks):
         with suppress(OSError, ValueError):  # none yet, or written by something else
-            beats.append(_BEAT.validate_json((folder / f"rank_{rank}.json").read_bytes()))
-    return {beat.rank: beat for beat in beats if beat.beat >= not_before}
+            beat = _BEAT.validate_json((folder / f"rank_{rank}.json").read_bytes())
+            if beat.beat >= not_before:
+                beats[rank] = beat
+    return beats
 
 
 def in_words(beat: Beat, now: float) -> str:
@@ -72,8 +74,8 @@ def in_words(beat: Beat, now: float) -> str:
 
 def holders(beats: Mapping[int, Beat]) -> list[int]:
     """Ranks that do not wait for others: if the rest waits, these hold it up."""
-    waiting = [rank for rank, beat in beats.items() if beat.where.startswith(_WAITING)]
-    return sorted(set(beats) - set(waiting)) if waiting else []
+    waiting = {rank for rank, beat in beats.items() if beat.where.startswith(_WAITING)}
+    return sorted(set(beats) - waiting) if waiting else []
 
 
 def where_main_thread_stands() -> str:
@@ -85,8 +87,7 @@ def where_main_thread_stands() -> str:
     while frame is not None:
         file = frame.f_code.co_filename
         if "/torch/distributed/" in file:
-            name = frame.f_code.co_name
-            collective = name if name != "wrapper" else "a collective"
+            collective = frame.f_code.co_name.replace("wrapper", "a collective")
         elif collective and not any(part in file for part in _MACHINERY):
             return f"{_WAITING} in {collective}, called from {_place(frame)}"
         frame = frame.f_back
@@ -128,8 +129,11 @@ class Watchdog(threading.Thread):
         self._incident = len(list(self.journal.folder.glob("stall_*.json")))
 
     def run(self) -> None:
-        """Beat until `stop`."""
+        """Beat until `stop`. A crash in C code is told with the line that called it."""
+        faulthandler.enable(file=2)
         while not self._done.wait(self._interval):
+            # A thread of C's tells where one holds the interpreter for so long that this one cannot.
+            faulthandler.dump_traceback_later(HELD_LIMIT, file=2)
             try:
                 self.beat()
             except Exception as error:
@@ -138,8 +142,9 @@ class Watchdog(threading.Thread):
 
     def stop(self) -> None:
         """End the thread; it does not outlive the training."""
+        faulthandler.cancel_dump_traceback_later()
         self._done.set()
-        self.join(JOIN_SECONDS)  # it may hang in a write; it is a daemon
+        self.join(timeout=5)  # it may hang in a write; it is a daemon
 
     def beat(self) -> None:
         """One look: give a sign of life, open an incident if over the limit, take part in that of others."""
@@ -177,8 +182,15 @@ class Watchdog(threading.Thread):
     def _tell(self, now: Now, passed: float, limit: float, stacks: Path) -> None:
         beats = read_beats(self.journal.folder, self.ranks, self._started_at)
         text = describe_stall(now.phase, passed, limit, beats, self.ranks, time.time())
-        facts = {"phase": now.phase, "seconds": passed, "limit": limit, "stacks": str(stacks)}
-        self.journal.add("stall", step=self.step(), text=text, **facts)
+        self.journal.add(
+            "stall",
+            step=self.step(),
+            text=text,
+            phase=now.phase,
+            seconds=passed,
+            limit=limit,
+            stacks=str(stacks),
+        )
         print(f"swift-grpo-ext [stall] {text}; stacks: {stacks.parent}", file=sys.stderr, flush=True)
 
     def _write_stacks(self) -> Path:
@@ -187,8 +199,8 @@ class Watchdog(threading.Thread):
         path = self.journal.folder / f"stall_{self._incident}_rank_{self.journal.rank}.txt"
 
         def dump() -> None:
-            with open(path, "w", encoding="utf-8") as file:
-                faulthandler.dump_traceback(file=file, all_threads=True)
+            with open(path, "wb") as file:
+                faulthandler.dump_traceback(file)
 
         self.journal.write(dump)
         return path
@@ -199,7 +211,7 @@ def describe_stall(
 ) -> str:
     """States of the ranks, and which of them holds up the others, as seen by the rank that noticed."""
     states = "; ".join(in_words(beats[rank], now) for rank in sorted(beats))
-    missing = sorted(set(range(ranks)) - set(beats))
+    missing = sorted(set(range(ranks)).difference(beats))
     text = f"phase {phase} has lasted {passed:.0f} s, the limit is {limit:.0f} s: {states}"
     if missing:
         text += f"; no sign of life from rank {', '.join(map(str, missing))}"

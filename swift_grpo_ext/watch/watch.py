@@ -226,8 +226,8 @@ class Watch(TrainerCallback):
     def _abort(self) -> None:
         """The run hangs and is to end. Runs in the watchdog's thread, on every rank."""
         whole = newest_whole(Path(self._trainer.args.output_dir))
-        print(f"swift-grpo-ext [stall] the run ends; newest whole checkpoint: {whole}", file=sys.stderr)
-        sys.stderr.flush()
+        text = f"swift-grpo-ext [stall] the run ends; newest whole checkpoint: {whole}"
+        print(text, file=sys.stderr, flush=True)
         os._exit(EXIT_CODE)  # whatever the threads do
 
     def tell(self, cause: Cause | None) -> None:

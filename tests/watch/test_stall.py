@@ -3,6 +3,8 @@
 import json
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from dataclasses import replace
@@ -104,6 +106,43 @@ def test_a_blocked_reward_is_told_with_its_place_and_the_run_goes_on(watched_run
     assert len(run.steps) == 2
     assert json.loads((run.folder / "watch/rank_0.json").read_text())["rank"] == 0
     assert not [thread for thread in threading.enumerate() if "watchdog" in thread.name]
+
+
+HOLDS = """
+import ctypes, sys, time
+from pathlib import Path
+from swift_grpo_ext.watch import stall
+from swift_grpo_ext.watch.journal import Journal
+from swift_grpo_ext.watch.phases import Phases
+
+stall.HELD_LIMIT = 0.5
+watchdog = stall.Watchdog(Phases(), Journal(sys.argv[1], 0), 1, fixed_limit=0.4)
+watchdog.start()
+time.sleep(0.5)
+ctypes.PyDLL(None).usleep(2_000_000)  # as a pattern that never ends: no other thread of Python's runs
+watchdog.stop()
+time.sleep(1)
+"""
+
+
+def test_what_holds_the_interpreter_is_told_with_its_line(tmp_path):
+    script = tmp_path / "holds.py"
+    script.write_text(HOLDS)
+    words = [sys.executable, str(script), str(tmp_path)]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("Timeout (0:00:00.500000)!") == 1
+    assert f'File "{script}", line 12 in <module>' in done.stderr
+
+
+def test_a_crash_in_c_code_is_told_with_its_line(tmp_path):
+    script = tmp_path / "crashes.py"
+    script.write_text(HOLDS.replace("usleep(2_000_000)", "memcpy(0, 0, 8)"))
+    words = [sys.executable, str(script), str(tmp_path)]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=120)
+    assert done.returncode == -signal.SIGSEGV
+    assert "Fatal Python error: Segmentation fault" in done.stderr
+    assert f'File "{script}", line 12 in <module>' in done.stderr
 
 
 @pytest.mark.slow
