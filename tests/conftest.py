@@ -37,8 +37,10 @@ hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "gate"))
 ENVIRONMENT = os.environ
 IMPORT_PATH = pytest.StashKey[list[str]]()
 OURS = ("SWIFT_GRPO_EXT_", "ENGINE_")
-# What the host leaves in the environment: ranks where arguments ask for vLLM, limits where pixels are limited.
-RANKS = (
+# What a run leaves in the environment: ranks where arguments ask for vLLM, limits where pixels are limited, and of
+# transformers 4 the precision, which the next run would take over.
+OF_A_RUN = (
+    "ACCELERATE_MIXED_PRECISION",
     "NPROC_PER_NODE",
     "RANK",
     "LOCAL_RANK",
@@ -130,7 +132,7 @@ def _nothing_left_behind(pytestconfig):
     ledger_module._reports.clear()  # and counts its own completions
     for lines in ("info_set", "warning_set"):  # what ms-swift's logger says once
         getattr(sys.modules.get("swift.utils.logger"), lines, set()).clear()
-    before = {name: os.environ.get(name) for name in RANKS}
+    before = {name: os.environ.get(name) for name in OF_A_RUN}
     for name in [name for name in os.environ if name.startswith(OURS) or name in LIMITS]:
         del os.environ[name]
     os.environ["SWIFT_GRPO_EXT_DISABLE"] = "callbacks.report"  # of hundreds of runs nobody reads one
