@@ -150,6 +150,7 @@ def run(way: str, model: Path, prompts: Path, held_out: Path, output: Path, seed
         external_plugins=[plugin_file(), PLUGIN],
         reward_funcs="remembered",
         dataset_shuffle=False,  # so that a row's place is its row_id
+        train_dataloader_shuffle=True,
         val_dataset=held_out,
         eval_strategy="steps",
         eval_steps=20,

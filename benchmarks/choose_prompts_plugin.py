@@ -17,6 +17,7 @@ from trl.trainer.grpo_trainer import RepeatSampler
 
 WAY = os.environ["CHOOSE_PROMPTS"]
 LEAST = 0.02
+_draw = torch.Generator().manual_seed(0)
 _groups: dict[int, list[list[float]]] = defaultdict(list)  # rewards of each group of a prompt, by its row_id
 
 
@@ -46,7 +47,7 @@ class Chosen(RepeatSampler):
             return
         for _ in range(self.num_samples // self.batch_size):
             weights = torch.tensor([weight(row) for row in range(self.num_samples)])
-            drawn = torch.multinomial(weights, self.batch_size, generator=self.generator).tolist()
+            drawn = torch.multinomial(weights, self.batch_size, generator=_draw).tolist()
             for _ in range(self.repeat_count):
                 yield from (row for row in drawn for _ in range(self.mini_repeat_count))
 

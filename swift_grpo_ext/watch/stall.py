@@ -131,18 +131,18 @@ class Watchdog(threading.Thread):
     def run(self) -> None:
         """Beat until `stop`. A crash in C code is told with the line that called it."""
         faulthandler.enable(file=2)
-        while not self._done.wait(self._interval):
-            # A thread of C's tells where one holds the interpreter for so long that this one cannot.
-            faulthandler.dump_traceback_later(HELD_LIMIT, file=2)
-            try:
+        try:
+            while not self._done.wait(self._interval):
+                # A thread of C's tells where one holds the interpreter for so long that this one cannot.
+                faulthandler.dump_traceback_later(HELD_LIMIT, file=2)
                 self.beat()
-            except Exception as error:
-                self.failed(error)
-                return
+        except Exception as error:
+            self.failed(error)
+        finally:
+            faulthandler.cancel_dump_traceback_later()
 
     def stop(self) -> None:
         """End the thread; it does not outlive the training."""
-        faulthandler.cancel_dump_traceback_later()
         self._done.set()
         self.join(timeout=5)  # it may hang in a write; it is a daemon
 
