@@ -22,6 +22,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from examples.quickstart.training import TRAINING
 from swift_grpo_ext import testing
 from swift_grpo_ext.plugin_files import plugin_file
 from swift_grpo_ext.watch.held_out import read_evaluations
@@ -33,16 +34,6 @@ EASY, WRONG, NOISE = 0.4, 0.15, 0.15  # shares; the rest can be learned
 HELD_OUT = 240
 TAUGHT = 50  # digits, and as many easy prompts, that are learned from labels before
 DIGITS = [str(digit) for digit in range(10)]
-TRAINED: dict[str, Any] = {
-    "tuner_type": "full",
-    "freeze_vit": False,
-    "freeze_aligner": False,
-    "gradient_checkpointing": False,
-    "save_strategy": "steps",
-    "save_steps": 100_000,
-    "save_only_model": True,
-    "disable_tqdm": True,
-}
 
 
 def easy(number: int) -> dict[str, Any]:
@@ -122,7 +113,7 @@ def warm_start(folder: Path, seed: int) -> tuple[Path, Path, Path]:
         "output_dir": folder / "sft",
         "external_plugins": plugin_file(),
         **testing.CPU_ARGUMENTS,
-        **TRAINED,
+        **TRAINING,
         "max_length": 512,
         "seed": seed,
         "max_steps": 300,
@@ -145,7 +136,7 @@ def run(way: str, model: Path, prompts: Path, held_out: Path, output: Path, seed
         model,
         prompts,
         output,
-        **TRAINED,
+        **TRAINING,
         **options,
         external_plugins=[plugin_file(), PLUGIN],
         reward_funcs="remembered",
@@ -205,28 +196,29 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3, 4, 5])
-    parser.add_argument("--ways", nargs="+", choices=WAYS, default=list(WAYS))
+    parser.add_argument("--ways", nargs="+", choices=WAYS, default=list(WAYS), help="beside uniform")
     parser.add_argument("--steps", type=int, default=240)
     parser.add_argument("--output", type=Path, default=Path("output/choose_prompts"))
     options = parser.parse_args()
     os.environ.update(
         testing.cpu_environment(), OMP_NUM_THREADS="1", SWIFT_GRPO_EXT_DISABLE="callbacks.report"
     )
-    ratios: dict[str, list[float]] = {way: [] for way in options.ways}
+    ways = sorted({"uniform", *options.ways}, key=WAYS.index)  # which all others are held against
+    ratios: dict[str, list[float]] = {way: [] for way in ways}
     for seed in options.seeds:
         folder = (options.output / f"seed{seed}").resolve()
         folder.mkdir(parents=True, exist_ok=True)
         start = warm_start(folder, seed)
         curves = {}
-        for way in options.ways:
+        for way in ways:
             output = folder / way
             curves[way] = curve(run(way, *start, output, seed, options.steps), output / "asked.jsonl")
-        base = [reward for _, reward in curves[options.ways[0]]]
+        base = [reward for _, reward in curves["uniform"]]
         end = statistics.fmean(base[-3:])
         target = end - (end - base[0]) / 20
+        first = until(curves["uniform"], target)
         for way, points in curves.items():
             reached = until(points, target)
-            first = until(curves[options.ways[0]], target)
             ratios[way].append(reached / first if reached and first else float("nan"))
             figures = {
                 "seed": seed,
