@@ -6,8 +6,10 @@
 Each seed trains a tiny Qwen2.5-VL on 480 prompts as users have them: 40 % too easy ("Say 4."), 15 % digits
 with another digit as their gold, 15 % pictures of noise, 30 % digits that can be learned. Held-out digits are
 answered greedily every 20 steps. Ways are ``uniform``, ms-swift's order; ``dynamic``, its
-``--dynamic_sample``; ``skip`` and ``seek``, see choose_prompts_plugin.py. It prints for each the completions
-until two evaluations in a row reach what ``uniform`` ends at, less a twentieth of its gain.
+``--dynamic_sample``; ``skip`` and ``seek``, see choose_prompts_plugin.py. It prints for each the completions,
+their tokens and the seconds until two evaluations in a row reach what ``uniform`` ends at, less a twentieth
+of its gain; and of each kind the share of prompts that are wrong in nine of ten completions or more, as the
+report counts them.
 """
 
 from __future__ import annotations
@@ -17,10 +19,11 @@ import json
 import os
 import random
 import statistics
+from collections import defaultdict
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from examples.quickstart.training import TRAINING
 from swift_grpo_ext import testing
@@ -33,6 +36,7 @@ PROMPTS = 480
 EASY, WRONG, NOISE = 0.4, 0.15, 0.15  # shares; the rest can be learned
 HELD_OUT = 240
 TAUGHT = 50  # digits, and as many easy prompts, that are learned from labels before
+NEARLY = 0.1  # as in the report's prompts.js
 DIGITS = [str(digit) for digit in range(10)]
 
 
@@ -156,29 +160,47 @@ def run(way: str, model: Path, prompts: Path, held_out: Path, output: Path, seed
         temperature=1.0,
         seed=seed,
     )
-    variables = {"CHOOSE_PROMPTS": way, "CHOOSE_PROMPTS_TO": str(output / "asked.jsonl")}
+    variables = {
+        "CHOOSE_PROMPTS": way,
+        "CHOOSE_PROMPTS_TO": str(output / "asked.jsonl"),
+        "CHOOSE_PROMPTS_MODEL": str(model),
+    }
     output.mkdir(parents=True, exist_ok=True)
     testing.run_swift("rlhf", arguments, env=variables, timeout=6 * 3600)
     return testing.newest_version(output)
 
 
-def curve(folder: Path, asked: Path) -> list[tuple[int, float]]:
-    """Completions that were asked for before each evaluation, and its held-out reward."""
-    counts = testing.read_jsonl(asked)
-    return [
-        (
-            sum(row["completions"] for row in counts if row["step"] < evaluation.step),
-            statistics.fmean(score or 0.0 for score in evaluation.scores["reward"]),
+class Point(NamedTuple):
+    """What a run had cost before an evaluation, and its held-out reward."""
+
+    completions: int
+    tokens: int
+    seconds: float  # since the first completion was scored, evaluations included
+    reward: float
+
+
+def curve(folder: Path, asked: Path) -> list[Point]:
+    """A point for each evaluation."""
+    lines = testing.read_jsonl(asked)
+    points = []
+    for evaluation in read_evaluations(folder):
+        before = [line for line in lines if line["step"] < evaluation.step]
+        points.append(
+            Point(
+                sum(line["completions"] for line in before),
+                sum(line["tokens"] for line in before),
+                before[-1]["second"] - lines[0]["second"] if before else 0.0,
+                statistics.fmean(score or 0.0 for score in evaluation.scores["reward"]),
+            )
         )
-        for evaluation in read_evaluations(folder)
-    ]
+    return points
 
 
-def until(points: Sequence[tuple[int, float]], target: float) -> int | None:
-    """Completions before the first of two evaluations in a row that reach the target; None if none do."""
-    for (completions, first), (_, second) in pairwise(points):
-        if min(first, second) >= target:
-            return completions
+def until(points: Sequence[Point], target: float) -> Point | None:
+    """The first of two evaluations in a row that reach the target; None if none do."""
+    for first, second in pairwise(points):
+        if min(first.reward, second.reward) >= target:
+            return first
     return None
 
 
@@ -188,6 +210,19 @@ def shares(asked: Path, since: int) -> dict[str, float]:
     total = sum(sum(kinds.values()) for kinds in rows)
     names = sorted({name for kinds in rows for name in kinds})
     return {name: round(sum(kinds.get(name, 0) for kinds in rows) / max(1, total), 3) for name in names}
+
+
+def always_wrong(asked: Path, prompts: Path) -> dict[str, float]:
+    """Share of the prompts of each kind, asked at all, that are wrong in nine of ten completions or more."""
+    rewards: dict[int, list[float]] = defaultdict(list)
+    for line in testing.read_jsonl(asked):
+        for row, scores in line["rewards"].items():
+            rewards[int(row)] += scores
+    kinds: dict[str, list[bool]] = defaultdict(list)
+    for row in testing.read_jsonl(prompts):
+        if scores := rewards[row["row_id"]]:
+            kinds[row["kind"]].append(statistics.fmean(scores) <= NEARLY)
+    return {kind: round(statistics.fmean(found), 3) for kind, found in sorted(kinds.items())}
 
 
 def main() -> None:
@@ -204,7 +239,7 @@ def main() -> None:
         testing.cpu_environment(), OMP_NUM_THREADS="1", SWIFT_GRPO_EXT_DISABLE="callbacks.report"
     )
     ways = sorted({"uniform", *options.ways}, key=WAYS.index)  # which all others are held against
-    ratios: dict[str, list[float]] = {way: [] for way in ways}
+    ratios: dict[str, list[list[float]]] = {way: [] for way in ways}
     for seed in options.seeds:
         folder = (options.output / f"seed{seed}").resolve()
         folder.mkdir(parents=True, exist_ok=True)
@@ -213,24 +248,34 @@ def main() -> None:
         for way in ways:
             output = folder / way
             curves[way] = curve(run(way, *start, output, seed, options.steps), output / "asked.jsonl")
-        base = [reward for _, reward in curves["uniform"]]
+        base = [point.reward for point in curves["uniform"]]
         end = statistics.fmean(base[-3:])
         target = end - (end - base[0]) / 20
         first = until(curves["uniform"], target)
         for way, points in curves.items():
             reached = until(points, target)
-            ratios[way].append(reached / first if reached and first else float("nan"))
+            if first and reached:
+                ratios[way].append(
+                    [ours / theirs for ours, theirs in zip(reached[:3], first[:3], strict=True)]
+                )
             figures = {
                 "seed": seed,
                 "way": way,
-                "held out": [round(points[0][1], 3), round(statistics.fmean(r for _, r in points[-3:]), 3)],
-                "completions until": reached,
-                "completions": points[-1][0],
+                "held out": [
+                    round(points[0].reward, 3),
+                    round(statistics.fmean(point.reward for point in points[-3:]), 3),
+                ],
+                "until": reached and [reached.completions, reached.tokens, round(reached.seconds)],
+                "whole": [points[-1].completions, points[-1].tokens, round(points[-1].seconds)],
                 "kinds from the second epoch on": shares(folder / way / "asked.jsonl", PROMPTS // 8),
+                "always wrong": always_wrong(folder / way / "asked.jsonl", start[1]),
             }
             print(json.dumps(figures), flush=True)
     for way, found in ratios.items():
-        print(f"{way}: of uniform's completions {', '.join(f'{ratio:.2f}' for ratio in found)}", flush=True)
+        print(f"{way}: {len(found)} of {len(options.seeds)} seeds arrived; of uniform's", end=" ")
+        for name, column in zip(("completions", "tokens", "seconds"), zip(*found, strict=True), strict=False):
+            print(f"{name} {', '.join(f'{ratio:.2f}' for ratio in column)}", end="; ")
+        print(flush=True)
 
 
 if __name__ == "__main__":

@@ -7,12 +7,14 @@ weighs by 4 p (1 - p) of its mean reward p. No weight is below a fiftieth, so th
 
 import json
 import os
+import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 
 import torch
 from swift.rewards import ORM, orms
 from swift.rlhf_trainers.grpo_trainer import GRPOTrainer
+from transformers import AutoTokenizer
 from trl.trainer.grpo_trainer import RepeatSampler
 
 WAY = os.environ["CHOOSE_PROMPTS"]
@@ -58,6 +60,7 @@ class Remembered(ORM):
     def __init__(self, args: object = None, **options: object) -> None:
         super().__init__(args, **options)
         self._choice = orms["ext_choice"](args=args)
+        self._tokenizer = AutoTokenizer.from_pretrained(os.environ["CHOOSE_PROMPTS_MODEL"])
 
     def __call__(self, completions: list[str], **columns: list) -> list[float]:
         scores = self._choice(completions, **columns)
@@ -67,14 +70,17 @@ class Remembered(ORM):
                 groups[row].append(score or 0.0)
         for row, rewards in groups.items():
             _groups[row].append(rewards)
-        kinds = Counter(
-            kind for kind, row in zip(columns["kind"], columns["row_id"], strict=True) if row >= 0
-        )
+        trained = [place for place, row in enumerate(columns["row_id"]) if row >= 0]
+        kinds = Counter(columns["kind"][place] for place in trained)
         if kinds:
+            texts = [completions[place] for place in trained]
             line = {
                 "step": columns["trainer_state"].global_step,
                 "completions": kinds.total(),
+                "tokens": sum(1 + len(ids) for ids in self._tokenizer(texts).input_ids),  # and the end
+                "second": time.time(),
                 "kinds": kinds,
+                "rewards": groups,
             }
             with open(os.environ["CHOOSE_PROMPTS_TO"], "a", encoding="utf-8") as file:
                 file.write(json.dumps(line) + "\n")
