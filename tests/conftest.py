@@ -7,6 +7,7 @@ if os.environ.get("TEST_ON") == "cuda":
     from tests import on_cuda  # noqa: F401  (before anything copies what it replaces)
 
 from swift_grpo_ext.testing import run
+from tests import shapes  # noqa: F401  (before anything imports what is checked)
 
 os.environ.update(run.cpu_environment())  # before anything imports torch
 
