@@ -96,8 +96,8 @@ def kept(path: Path, content: Any) -> Any:
     return content
 
 
-def cached(path: Path) -> Any:
-    """What the cache has; None for nothing that can be read."""
+def read_json(path: Path) -> Any:
+    """What a file of JSON holds; None for one that cannot be read."""
     with suppress(OSError, ValueError):
         return json.loads(path.read_text(encoding="utf-8"))
     return None

@@ -36,7 +36,7 @@ def test_a_folder_that_may_not_be_written_is_an_error(tmp_path, monkeypatch):
 def test_a_converted_checkpoint_needs_one_too(monkeypatch, file):
     from swift_grpo_ext.models import ovis2_convert
 
-    for name in ("configuration", "_shards", "shapes_of"):
+    for name in ("empty_model", "_shards"):
         monkeypatch.setattr(ovis2_convert, name, lambda _: None)
     monkeypatch.setattr(ovis2_convert, "_read_json", lambda _: {})
     with pytest.raises(OutputFolderError, match=r"\[TARGET "):

@@ -1,6 +1,7 @@
 """Turns an original Ovis2 checkpoint (``AIDC-AI/Ovis2-*``, remote code) into transformers' own layout.
 
-One shard at a time is in memory; code of the checkpoint is not run, pickled weights are not read.
+Weights are mapped from their files, and written shard by shard; code of the checkpoint is not run, pickled
+weights are not read.
 """
 
 from __future__ import annotations
@@ -14,16 +15,18 @@ from typing import TYPE_CHECKING, Any
 from swift_grpo_ext.errors import CheckpointError
 from swift_grpo_ext.folders import made_folder
 from swift_grpo_ext.models.families.ovis2 import ATOM, CHAT, INDICATORS, processor
-from swift_grpo_ext.models.ovis2_keys import configuration, convert, shapes_of
+from swift_grpo_ext.models.ovis2_keys import convert, empty_model
 from swift_grpo_ext.models.processors import build_processor
 
 if TYPE_CHECKING:
     from transformers import Ovis2Config
 
 INDEX = "model.safetensors.index.json"
+EMBEDDING = "model.language_model.embed_tokens.weight"
+HEAD = "lm_head.weight"
 MAX_TILES = 9  # the original's max_partition; transformers' default is 12
 _CONTEXT = 32768
-_SHOWN = 5
+_SHOWN = 240  # letters of what torch finds wrong
 _AGAIN = "download the checkpoint again"
 _TOGETHER = "weights, tokenizer and config.json must be of one AIDC-AI/Ovis2 checkpoint"
 
@@ -44,21 +47,17 @@ def convert_checkpoint(source: str | Path, target: str | Path) -> Path:
     if "Ovis2ForConditionalGeneration" in (original.get("architectures") or ()):
         what = "this checkpoint is in transformers' layout already"
         raise CheckpointError(what, where=str(source), fix="use it as it is")
-    if target.is_file():
-        raise CheckpointError("this is a file; give a folder to write", where=str(target))
-    if target.exists() and any(target.iterdir()):
-        what = "the folder to write is not empty"
+    if target.is_file() or (target.exists() and any(target.iterdir())):
+        what = "this is a file" if target.is_file() else "the folder to write is not empty"
         raise CheckpointError(what, where=str(target), fix="remove it, or give another")
-    config = configuration(original)
+    model = empty_model(original)
     shards = _shards(source)
-    expected = shapes_of(config)
     partial = made_folder(target.with_name(f"{target.name}.partial"), "TARGET")
     try:
-        _write_weights(shards, partial, expected)
-        _write_processor(source, partial, config)
+        _write_processor(source, partial, model.config)
+        _write_model(shards, partial, model)
         if (source / "generation_config.json").is_file():
             shutil.copyfile(source / "generation_config.json", partial / "generation_config.json")
-        config.save_pretrained(partial)
         partial.replace(target)
     except OSError as error:
         problem = f"cannot be written: {error.strerror or error}"
@@ -68,26 +67,23 @@ def convert_checkpoint(source: str | Path, target: str | Path) -> Path:
     return target
 
 
-def _write_weights(shards: list[Path], target: Path, expected: dict[str, tuple[int, ...]]) -> None:
-    from safetensors.torch import save_file
+def _write_model(shards: list[Path], target: Path, model: Any) -> None:
+    """Write the weights, with their config.
 
-    where: dict[str, str] = {}
-    for number, shard in enumerate(shards, start=1):
-        name = f"model-{number:05}-of-{len(shards):05}.safetensors"
-        # Where the output layer is tied, the embedding serves.
-        tensors = {key: one for key, one in _converted(shard) if key in expected or key != "lm_head.weight"}
-        for key, tensor in tensors.items():
-            shape, right = tuple(tensor.shape), expected.get(key)
-            if shape != right:
-                problem = f"{key} has shape {shape}, by config.json it is {right or 'no weight'}"
-                raise CheckpointError(problem, fix=_TOGETHER)
-        save_file(tensors, target / name, metadata={"format": "pt"})
-        where |= dict.fromkeys(tensors, name)
-    if missing := sorted(set(expected) - set(where)):
-        first = ", ".join(missing[:_SHOWN])
-        raise CheckpointError(f"{len(missing)} weights are missing, first {first}", fix=_AGAIN)
-    index = json.dumps({"metadata": {}, "weight_map": where}, indent=2, sort_keys=True)
-    (target / INDEX).write_text(index, encoding="utf-8")
+    Raises:
+        CheckpointError: Some are missing, unknown or of another shape.
+    """
+    weights = {name: tensor for shard in shards for name, tensor in _converted(shard)}
+    if model.config.tie_word_embeddings and EMBEDDING in weights:
+        weights[HEAD] = weights[EMBEDDING]  # whatever the file has
+    try:
+        model.load_state_dict(weights, assign=True)
+    except RuntimeError as error:
+        _, _, differs = " ".join(str(error).split()).partition(": ")
+        what = f"weights are not those of config.json: {differs[:_SHOWN]}"
+        raise CheckpointError(what, fix=f"{_TOGETHER}; {_AGAIN}") from None
+    model.tie_weights()
+    model.save_pretrained(target)
 
 
 def _converted(shard: Path) -> Iterator[tuple[str, Any]]:
@@ -97,8 +93,9 @@ def _converted(shard: Path) -> Iterator[tuple[str, Any]]:
         with safe_open(shard, framework="pt") as file:
             for name in file.keys():  # noqa: SIM118  (no mapping)
                 yield from convert(name, file.get_tensor(name)).items()
-    except (SafetensorError, OSError) as error:
-        raise CheckpointError(f"shard cannot be read: {error}", where=str(shard), fix=_AGAIN) from None
+    except (SafetensorError, OSError, IndexError, RuntimeError) as error:
+        fix = f"{_AGAIN}; pickled .bin files are not read"
+        raise CheckpointError(f"shard cannot be read: {error}", where=str(shard), fix=fix) from None
 
 
 def _shards(source: Path) -> list[Path]:
@@ -107,12 +104,7 @@ def _shards(source: Path) -> list[Path]:
         found = _read_json(source / INDEX).get("weight_map")
     if not isinstance(found, dict) or not all(isinstance(name, str) for name in found.values()):
         raise CheckpointError(f"{INDEX} has no weight_map of file names", where=str(source))
-    shards = [source / Path(name).name for name in sorted(set(found.values()))]
-    missing = [shard.name for shard in shards if not shard.is_file()]
-    if missing or not shards:
-        what = f"weights are missing: {', '.join(missing) or 'the index names none'}"
-        raise CheckpointError(what, where=str(source), fix=f"{_AGAIN}; pickled .bin files are not read")
-    return shards
+    return [source / Path(name).name for name in sorted(set(found.values()))]
 
 
 def _write_processor(source: Path, target: Path, config: Ovis2Config) -> None:
@@ -144,11 +136,8 @@ def _write_processor(source: Path, target: Path, config: Ovis2Config) -> None:
 
 
 def _read_json(path: Path) -> dict[str, Any]:
-    problem = "is missing"
-    if path.is_file():
-        try:
-            return {**json.loads(path.read_text(encoding="utf-8"))}
-        except (OSError, ValueError, TypeError) as error:
-            problem = f"is not a JSON object: {error}"
-    fix = "give the folder of a downloaded AIDC-AI/Ovis2 checkpoint"
-    raise CheckpointError(f"{path.name} {problem}", where=str(path.parent), fix=fix)
+    try:
+        return {**json.loads(path.read_text(encoding="utf-8"))}
+    except (OSError, ValueError, TypeError) as error:
+        fix = "give the folder of a downloaded AIDC-AI/Ovis2 checkpoint"
+        raise CheckpointError(f"{path.name} is no JSON object: {error}", where=str(path), fix=fix) from None

@@ -48,47 +48,47 @@ def native_names(original: str) -> tuple[str, ...]:
 
 
 def convert(original: str, tensor: torch.Tensor) -> dict[str, torch.Tensor]:
-    """A weight of the original as those of transformers.
+    """A weight of the original as those of transformers; whether their shapes fit is not looked at.
 
     Raises:
-        CheckpointError: The name is unknown or the shape does not fit.
+        CheckpointError: The name is unknown.
     """
     names = native_names(original)
-    shape = tuple(tensor.shape)
     if original.endswith("pos_embed"):
-        if shape[:1] != (1,) or len(shape) != 3:
-            raise CheckpointError(f"{original} has shape {shape}, not (1, patches, hidden)")
-        tensor = tensor[0]
-    if not shape or tensor.shape[0] % len(names):
-        raise CheckpointError(f"{original} of shape {shape} is not {len(names)} equal parts")
-    return {name: part.contiguous() for name, part in zip(names, tensor.chunk(len(names)), strict=True)}
+        tensor = tensor.flatten(0, -2)  # of (1, patches, hidden)
+    parts = tensor.tensor_split(len(names)) if len(names) > 1 else (tensor,)
+    return dict(zip(names, parts, strict=True))
 
 
 _FIX = "give a folder of an AIDC-AI/Ovis2 checkpoint"
 _SIZES = (
-    *("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads"),
-    *("image_size", "patch_size"),
+    "hidden_size",
+    "intermediate_size",
+    "num_hidden_layers",
+    "num_attention_heads",
+    "image_size",
+    "patch_size",
+    "vocab_size",
+    "hidden_stride",
+    "tokenize_function",
 )
 _OPTIONAL = ("num_channels", "rms_norm_eps", "qkv_bias", "attention_dropout", "mlp_bias")
-_OF_TOKENIZER = ("vocab_size", "hidden_stride", "tokenize_function")
 
 
-def configuration(original: dict[str, Any]) -> Any:
-    """The `transformers.Ovis2Config` of an original config.json.
+def empty_model(original: dict[str, Any]) -> Any:
+    """The `transformers.Ovis2ForConditionalGeneration` of an original config.json: weights have shapes alone.
 
     Raises:
         CheckpointError: A part is missing or of another kind.
     """
-    from transformers import Ovis2Config
+    from transformers import Ovis2Config, Ovis2ForConditionalGeneration
 
     with _says_what_is_wrong():
         try:
             tokenizer, text = original["visual_tokenizer_config"], original["llm_config"]
-            tower = {"mlp_bias": tokenizer["backbone_config"].get("use_bias", False)}
-            tower |= tokenizer["backbone_config"]
-            vision = {name: tower[name] for name in _SIZES} | {
-                name: tokenizer[name] for name in _OF_TOKENIZER
-            }
+            tower = {**tokenizer, **tokenizer["backbone_config"]}
+            tower.setdefault("mlp_bias", tower.get("use_bias", False))
+            vision = {name: tower[name] for name in _SIZES}
             hidden, rows = text["hidden_size"], text["vocab_size"]
         except KeyError as error:
             raise CheckpointError(f"config.json lacks {error}", fix=_FIX) from None
@@ -104,28 +104,13 @@ def configuration(original: dict[str, Any]) -> Any:
             architectures=["Ovis2ForConditionalGeneration"],
             torch_dtype=original.get("torch_dtype", "bfloat16"),
         )
-    made = type(config.text_config).model_type
-    if made != kind:  # up to transformers 5.16 each became a Qwen2
-        what = f"config.json makes no model: llm_config is of type {kind}, transformers makes {made}"
-        raise CheckpointError(what, fix=_FIX)
-    return config
-
-
-def shapes_of(config: Any) -> dict[str, tuple[int, ...]]:
-    """Shapes of the weights of a model of this config, without those that are tied to others.
-
-    Raises:
-        CheckpointError: No model can be built from it.
-    """
-    from transformers import Ovis2ForConditionalGeneration
-
-    with _says_what_is_wrong(), torch.device("meta"), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of sizes that fit no tensor
-        model = Ovis2ForConditionalGeneration(config)
-    shapes = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
-    if config.tie_word_embeddings:
-        shapes.pop("lm_head.weight", None)
-    return shapes
+        made = type(config.text_config).model_type
+        if made != kind:  # up to transformers 5.16 each became a Qwen2
+            what = f"config.json makes no model: llm_config is of type {kind}, transformers makes {made}"
+            raise CheckpointError(what, fix=_FIX)
+        with torch.device("meta"), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of sizes that fit no tensor
+            return Ovis2ForConditionalGeneration(config)
 
 
 @contextmanager

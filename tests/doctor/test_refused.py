@@ -14,7 +14,7 @@ from swift_grpo_ext.doctor.check.rules import refused
 from swift_grpo_ext.doctor.check.unknown import PLUGIN, Unknown
 from swift_grpo_ext.errors import SwiftGrpoExtError
 from swift_grpo_ext.findings import Severity
-from swift_grpo_ext.folders import cached, kept
+from swift_grpo_ext.folders import kept, read_json
 
 TABLE = yaml.safe_load(Path(__file__).with_name("refusals.yaml").read_text(encoding="utf-8"))
 PLAIN = ("--rlhf_type", "grpo", "--model", "Qwen/Qwen2.5-VL-3B-Instruct", "--dataset", "my/data")
@@ -143,7 +143,7 @@ def test_a_folder_called_swift_beside_the_script_is_not_imported(tmp_path, monke
 def test_the_cached_table_is_written_whole_and_a_broken_one_is_made_again(tmp_path):
     path = tmp_path / "deep/table.json"
     assert kept(path, {"a": 1}) == {"a": 1}
-    assert cached(path) == {"a": 1}
+    assert read_json(path) == {"a": 1}
     assert [file.name for file in path.parent.iterdir()] == ["table.json"]
     path.write_text('{"a": ')
-    assert cached(path) is None
+    assert read_json(path) is None

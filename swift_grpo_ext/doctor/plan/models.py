@@ -16,7 +16,7 @@ from pydantic import TypeAdapter, ValidationError
 from swift_grpo_ext.doctor.plan.setting import ModelShape
 from swift_grpo_ext.doctor.plan.shape import shape_of
 from swift_grpo_ext.errors import SwiftGrpoExtError, nearest
-from swift_grpo_ext.folders import cached, kept, user_cache
+from swift_grpo_ext.folders import kept, read_json, user_cache
 from swift_grpo_ext.versions import installed_version
 
 _PUBLISHED = Path(__file__).with_name("published.json")
@@ -87,7 +87,7 @@ def shape_by_config(config: Mapping[str, object]) -> ModelShape:
     key = hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:32]
     path = user_cache() / f"shape-{key}.json"
     with suppress(ValidationError):  # not there, or not whole: it is measured again
-        return TypeAdapter(ModelShape).validate_python(cached(path))
+        return TypeAdapter(ModelShape).validate_python(read_json(path))
     shape = shape_of(config)
     kept(path, asdict(shape))
     return shape

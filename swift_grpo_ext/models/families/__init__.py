@@ -6,11 +6,11 @@ there is more to know. Needs neither torch nor ms-swift.
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from swift_grpo_ext.folders import read_json
 from swift_grpo_ext.models import derived
 from swift_grpo_ext.models.families import gemma, minicpmv, ovis2, qwen2
 from swift_grpo_ext.models.family import Entry, Tiling
@@ -82,10 +82,7 @@ def why_unknown(config: Any) -> str:
 
 def is_native(folder: str | Path) -> bool:
     """True if config.json names an architecture that transformers has itself and this package describes."""
-    try:
-        config = json.loads((Path(folder) / "config.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return False
+    config = read_json(Path(folder) / "config.json")
     named = config.get("architectures") if isinstance(config, dict) else None
     return bool(set(named or ()) & {facts.architecture for facts in FAMILIES.values()})
 

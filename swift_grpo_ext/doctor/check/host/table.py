@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from swift_grpo_ext.errors import SwiftGrpoExtError
-from swift_grpo_ext.folders import cached, kept, user_cache
+from swift_grpo_ext.folders import kept, read_json, user_cache
 from swift_grpo_ext.versions import installed_version
 
 MEGATRON = "MegatronRLHFArguments"
@@ -82,7 +82,7 @@ def table() -> dict[str, Any]:
         SwiftGrpoExtError: ms-swift cannot be imported.
     """
     path = cache_folder() / "table.json"
-    content: dict[str, Any] = cached(path) or kept(path, ask([{}])[0])
+    content: dict[str, Any] = read_json(path) or kept(path, ask([{}])[0])
     return content
 
 

@@ -11,7 +11,7 @@ from swift_grpo_ext.doctor.check.facts.run import Run
 from swift_grpo_ext.doctor.check.host import table as host_table
 from swift_grpo_ext.errors import SwiftGrpoExtError
 from swift_grpo_ext.findings import Finding, NotKnownError, Problem, RuleTable, Severity, not_known_here
-from swift_grpo_ext.folders import cached, kept
+from swift_grpo_ext.folders import kept, read_json
 
 Pairs = Sequence[tuple[str, str]]
 """What ms-swift refuses: messages, each with the argument that it is about or that was read last."""
@@ -115,7 +115,7 @@ def refusals(runs: Sequence[Run], others: Sequence[Finding]) -> list[Finding]:
     digest = sha256(json.dumps(questions, sort_keys=True, default=str).encode()).hexdigest()
     path = host_table.cache_folder() / "refusals" / f"{digest[:32]}.json"
     try:
-        answers = cached(path) or kept(path, host_table.ask(questions))
+        answers = read_json(path) or kept(path, host_table.ask(questions))
     except SwiftGrpoExtError as error:
         return [not_known_here(f"ms-swift's own checks: {error.what}", error.where, error.fix)]
     return findings_of(answers, others)
