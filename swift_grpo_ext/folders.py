@@ -98,6 +98,6 @@ def kept(path: Path, content: Any) -> Any:
 
 def read_json(path: Path) -> Any:
     """What a file of JSON holds; None for one that cannot be read."""
-    with suppress(OSError, ValueError):
+    with suppress(OSError, ValueError, RecursionError):
         return json.loads(path.read_text(encoding="utf-8"))
     return None

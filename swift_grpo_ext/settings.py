@@ -1,11 +1,10 @@
 """Every switch of the package, read from ``SWIFT_GRPO_EXT_*``: a plugin cannot add flags to ms-swift."""
 
 import os
-from functools import lru_cache
-from typing import Annotated, Literal
+from functools import cache
+from typing import Literal
 
-from pydantic import Field, ValidationError, field_validator
-from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from swift_grpo_ext.errors import SettingsError, nearest
 
@@ -37,12 +36,12 @@ GONE_COMMANDS = {
 }
 
 
-class Settings(BaseSettings):
+class Settings(BaseModel):
     """The package's switches. Each field is read from ``SWIFT_GRPO_EXT_<FIELD>``."""
 
-    model_config = SettingsConfigDict(env_prefix=PREFIX, frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
-    disable: Annotated[tuple[str, ...], NoDecode] = Field(
+    disable: tuple[str, ...] = Field(
         default=(),
         description="What to leave out, separated by commas: a part (rewards), a feature of one "
         "(trainer.vision_once, or vision_once alone), or a fix (compat.B1).",
@@ -150,16 +149,18 @@ def load_settings() -> Settings:
         SettingsError: A variable is gone (what to do instead is named) or unknown (the nearest name is), or
             its value is out of range.
     """
-    names = {PREFIX + field.upper() for field in Settings.model_fields}
-    for name in os.environ:
-        if not name.upper().startswith(PREFIX) or name.upper() in names:
-            continue
-        if successor := GONE_SETTINGS.get(name[len(PREFIX) :].lower()):
-            raise SettingsError("this setting is gone", where=name, fix=successor)
-        guess = f"did you mean {nearest(name.upper(), names)}?"
-        raise SettingsError("unknown setting", where=name, fix=guess)
+    fields = {PREFIX + field.upper(): field for field in Settings.model_fields}
+    values = {}
+    for name, value in os.environ.items():
+        known = name.upper()
+        if known in fields:
+            values[fields[known]] = value
+        elif known.startswith(PREFIX):
+            if successor := GONE_SETTINGS.get(known.removeprefix(PREFIX).lower()):
+                raise SettingsError("this setting is gone", where=name, fix=successor)
+            raise SettingsError("unknown setting", where=name, fix=f"did you mean {nearest(known, fields)}?")
     try:
-        return Settings()
+        return Settings.model_validate(values)
     except ValidationError as error:
         first = error.errors()[0]
         field = str(first["loc"][0])
@@ -168,7 +169,7 @@ def load_settings() -> Settings:
         raise SettingsError(what, where=PREFIX + field.upper(), fix=fix) from None
 
 
-@lru_cache(maxsize=1)
+@cache
 def current_settings() -> Settings:
     """The settings of this process, read once."""
     return load_settings()

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import metadata
 
-from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 from packaging.version import Version
@@ -145,6 +144,7 @@ class PackageFact:
         return "" if own in run else f"tested with {' and '.join(map(str, run[max(at - 1, 0) : at + 1]))}"
 
 
+@cache
 def installed_version(name: str) -> str | None:
     """Version of an installed distribution, or None."""
     try:
@@ -191,6 +191,8 @@ def _fact(name: str) -> PackageFact:
 def _torchvision_problem(installed: str) -> tuple[str, str]:
     """torchvision pins one torch; with another its operators do not load (torchvision::nms)."""
     torch_version = installed_version("torch")
+    from packaging.requirements import Requirement
+
     pins = map(Requirement, metadata.requires("torchvision") or [])
     wanted = next((pin.specifier for pin in pins if pin.name == "torch"), SpecifierSet())
     if torch_version is None or wanted.contains(torch_version, prereleases=True):

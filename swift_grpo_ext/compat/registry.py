@@ -5,7 +5,7 @@ import sys
 import warnings
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 from pkgutil import iter_modules
@@ -42,7 +42,7 @@ _outcomes: dict[str, PatchOutcome] = {}
 _report_folder: Path | None = None  # of the latest run in this process
 
 
-@lru_cache(maxsize=1)
+@cache
 def patches() -> dict[str, Patch]:
     """All patches by id: what `patch` made in the files beside this one, which import nothing heavy."""
     names = (module.name for module in iter_modules([str(Path(__file__).parent)]))

@@ -1,7 +1,7 @@
 """Attention over a pack with kernels for GPUs; both run without one, too, slowly, so that tests can."""
 
 from collections.abc import Callable
-from functools import lru_cache
+from functools import cache
 from importlib.util import find_spec
 from typing import Any
 
@@ -32,7 +32,7 @@ def flex(
     return attend(query, key, value, block_mask=mask, scale=scale, enable_gqa=grouped)
 
 
-@lru_cache(maxsize=2)
+@cache
 def _flex_attention(compiled: bool) -> Callable[..., Float[Tensor, "..."]]:
     from torch.nn.attention.flex_attention import flex_attention
 
@@ -116,7 +116,7 @@ class RepeatRows(torch.autograd.Function):
         return total.index_add_(0, index, grad.float()).to(ctx.dtype), None
 
 
-@lru_cache(maxsize=1)
+@cache
 def varlen_kernel() -> Callable[..., Float[Tensor, "..."]]:
     """The installed flash-attn's kernel, else the one inside torch. Causal, aligned to the last key."""
     if find_spec("flash_attn"):

@@ -7,7 +7,7 @@ wrong with that the self-check of the first micro-batch finds out.
 import re
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import lru_cache
+from functools import cache
 from typing import Any
 
 from swift_grpo_ext.models.family import VisionFamily
@@ -94,7 +94,7 @@ def modules_of(config: Any) -> Modules | None:
     return None
 
 
-@lru_cache(maxsize=1)
+@cache
 def _modules_by_class() -> dict[str, Modules]:
     from swift.model import MODEL_MAPPING
     from swift.model.model_arch import MODEL_ARCH_MAPPING

@@ -93,6 +93,21 @@ def test_an_unknown_value_decides_nothing():
             decide(value)
 
 
+@pytest.mark.parametrize("word", ["-u NPROC_PER_NODE", "-uNPROC_PER_NODE", "--unset=NPROC_PER_NODE"])
+def test_what_is_taken_back_before_a_command_is_not_known(word):
+    """It was taken for set: two ranks for one GPU, an error that no run had."""
+    command = first(f"export NPROC_PER_NODE=2 A=1\nenv {word} CUDA_VISIBLE_DEVICES=0 swift rlhf --a 1")
+    assert isinstance(command.environ["NPROC_PER_NODE"], Unknown)
+    assert (command.environ["A"], command.environ["CUDA_VISIBLE_DEVICES"]) == ("1", "0")
+
+
+def test_a_name_that_is_no_longer_exported_is_not_known_and_writes_no_file():
+    command = first("export NPROC_PER_NODE=2 A=1\nexport -n NPROC_PER_NODE\nswift rlhf --a 1")
+    assert isinstance(command.environ["NPROC_PER_NODE"], Unknown)
+    assert command.environ["A"] == "1"
+    assert not command.makes_files
+
+
 def test_variables_that_are_not_exported_are_named():
     text = "MAX_PIXELS=1\nexport NNODES=1\nA=2 swift rlhf --a 1"
     command = first(text, "rlhf")

@@ -5,7 +5,7 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from functools import lru_cache
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -108,7 +108,7 @@ def _run(command: Command, launch: Launch) -> Run:
     return Run(
         arguments=arguments,
         environ=Environ(environ, set_by=command.set_by),
-        versions=_versions(),
+        versions={name: installed_version(name) for name in _PACKAGES},
         gpu_memory=memory_of_a_gpu(),
         launch=launch,
         command=command,
@@ -122,11 +122,6 @@ def _kind(program: str, words: Sequence[Word]) -> str:
         return host_table.MEGATRON if program == "megatron" else "RLHFArguments"
     flags = {written(word).partition("=")[0] for word in words if written(word).startswith("--")}
     return min(host_table.TRAIN, key=lambda kind: len(flags.difference(host_table.options(kind))))
-
-
-@lru_cache(maxsize=1)
-def _versions() -> dict[str, str | None]:
-    return {name: installed_version(name) for name in _PACKAGES}
 
 
 def _of_model_kwargs(values: Mapping[str, Any]) -> dict[str, str]:
@@ -160,7 +155,7 @@ def _with_config(command: Command) -> tuple[list[Word], dict[str, str]]:
     return [*inside, *others], environ
 
 
-@lru_cache(maxsize=1)
+@cache
 def memory_of_a_gpu() -> float:
     """GiB of this machine's first GPU; 0 where there is none, or its driver does not say it."""
     with suppress(SwiftGrpoExtError):

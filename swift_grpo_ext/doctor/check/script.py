@@ -44,7 +44,7 @@ _CLOSES = ("fi", "done", "esac", "}")
 _IN_BETWEEN = ("then", "else", "elif", "do", "!", "time", "function")
 # Commands that write no file that a run reads, and what people source for their shell, not for a run's ranks.
 _WRITES_NOTHING = re.compile(
-    r"[:\[(.].*|cat|cd|conda|date|echo|env|eval|exit|hostname|kill|ls|mkdir|module|nvidia-smi|pip|pkill|printf|ps"
+    r"[:\[(.].*|cat|cd|conda|date|echo|env|eval|exit|export|hostname|kill|ls|mkdir|module|nvidia-smi|pip|pkill|printf|ps"
     "|pwd|read|rm|set|shopt|sleep|source|test|touch|trap|true|ulimit|unset|wait|wandb|which"
 )
 _OF_THE_SHELL = re.compile(
@@ -186,6 +186,8 @@ class _Reader:
         words = [word for word in statement.words if not re.match(_FILE, word)]
         own = list(takewhile(_ASSIGNS.match, words))
         head, *rest = words[len(own) :] or [""]
+        if words[len(own) :][:2] == ["export", "-n"]:
+            head = "unset"
         if head in ("", "export", "declare", "typeset", "readonly", "local"):
             exports = head == "export" or "-x" in rest[:1] or "set -a" in self.launch.text
             for word in own + rest * (head != "local"):
@@ -343,8 +345,9 @@ _SAME_AS = {
 
 
 def _variables(before: str) -> dict[str, Word]:
-    """Variables that the words before a command set: ``env A=1``, ranks and nodes of torchrun."""
-    environ: dict[str, str] = dict(re.findall(r"(?<!\S)(?:-x )?([A-Z_]+)=(\S*)", before))
+    """Variables that the words before a command set or unset: ``env -u A B=1``, torchrun's ranks."""
+    environ = dict.fromkeys(re.findall(r"(?<!\S)(?:-u ?|--unset[= ])([A-Z_]+)", before), "$")
+    environ |= dict(re.findall(r"(?<!\S)(?:-x )?([A-Z_]+)=(\S*)", before))
     if launcher := _LAUNCHER.search(before):
         options = re.findall(r"--?([a-z]+(?:[-_][a-z]+)*)[= ]+(?!-)(\S+)", before)
         said = {_SAME_AS.get(name.replace("-", "_"), ""): value for name, value in options}

@@ -101,8 +101,9 @@ def published_name(model: str) -> str | None:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    try:
-        return {**json.loads(path.read_text(encoding="utf-8"))}
-    except (ValueError, TypeError, RecursionError) as error:  # no JSON, or no object
-        what = f"config.json cannot be read: {error}"
-        raise SwiftGrpoExtError(what, where=str(path), fix="download the model again") from None
+    config = read_json(path)
+    if not isinstance(config, dict):
+        raise SwiftGrpoExtError(
+            "config.json is no JSON object", where=str(path), fix="download the model again"
+        )
+    return config

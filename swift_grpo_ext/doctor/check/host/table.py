@@ -7,7 +7,7 @@ import json
 import os
 import subprocess
 import sys
-from functools import lru_cache
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -74,7 +74,7 @@ def is_kept() -> bool:
     return (cache_folder() / "table.json").is_file()
 
 
-@lru_cache(maxsize=1)
+@cache
 def table() -> dict[str, Any]:
     """The table of the installed releases: ``options`` by kind, ``names`` by argument.
 
@@ -130,7 +130,7 @@ _BOOLEAN = dict.fromkeys(("yes", "true", "t", "y", "1"), True)
 _BOOLEAN |= dict.fromkeys(("no", "false", "f", "n", "0"), False)
 
 
-@lru_cache(maxsize=4)
+@cache
 def options(kind: str) -> dict[str, Option]:
     """The options of a class by each of their flags."""
     rows = table()["options"][kind]
