@@ -1,6 +1,6 @@
 """Updates of a trainer on the made-up device, with made-up rollouts; prints one JSON line.
 
-    python tests/device/on_device.py [--stock] [--family F] [--group G] [--updates N] [--limit MIB] [name=value ...]
+    python tests/device/on_device.py [--stock] [--family F] [--group G] [--updates N] [--limit MIB] [--mini] [name=value ...]
 
 ``waits`` of each update by place, ``peaks`` by phase in bytes. Rollouts are made up, so nothing here waits in one.
 """
@@ -43,6 +43,7 @@ def read_arguments() -> tuple[argparse.Namespace, dict]:
     parser.add_argument("--beta", type=float, default=0.04)
     parser.add_argument("--updates", type=int, default=2)
     parser.add_argument("--limit", type=float, default=0, help="MiB")
+    parser.add_argument("--mini", action="store_true", help="model and tokens of README's table; minutes")
     asked, words = parser.parse_known_args()
     options = {}
     for word in words:
@@ -66,12 +67,13 @@ def main() -> None:
     from swift_grpo_ext.testing import tiny_checkpoint
 
     stand_in_for_cuda()
-    case = Case(asked.group, 64, 42, 16, asked.beta, options.pop("checkpointing", True), False)
+    size, tokens = ("mini", (576, 42, 128)) if asked.mini else ("tiny", (64, 42, 16))
+    case = Case(asked.group, *tokens, asked.beta, options.pop("checkpointing", True), False)
     updates = []
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "model")
         if asked.family in FURTHER:
-            model = build_checkpoint(asked.family, SHAPES["tiny"], case, path)
+            model = build_checkpoint(asked.family, SHAPES[size], case, path)
         else:
             model = tiny_checkpoint(asked.family, path)
         rows = build_dataset(case, Path(folder, "data"), 14)
@@ -83,11 +85,17 @@ def main() -> None:
                 made_up_rollouts(trainer, case, 0)
                 trainer.model.zero_grad(set_to_none=True)
                 ledger.reset()
+                at_rest = ledger.allocated
                 with made_up.phase("update"):
                     run_update(trainer)
                 waits = [[place, what, count] for (_, place, what), count in ledger.waits.most_common()]
                 updates.append(
-                    {"total": sum(each[2] for each in waits), "waits": waits, "peaks": dict(ledger.peaks)}
+                    {
+                        "total": sum(each[2] for each in waits),
+                        "waits": waits,
+                        "at_rest": at_rest,
+                        "peaks": dict(ledger.peaks),
+                    }
                 )
     print("FIGURES " + json.dumps(updates))
 
