@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from swift_grpo_ext.errors import DatasetRowError, SettingsError
+from swift_grpo_ext.folders import made_folder
 from swift_grpo_ext.rewards.names import require_reward
 from swift_grpo_ext.rewards.offline import printed
 from swift_grpo_ext.rewards.offline.files import Rows, completions_of, read_rows, with_image_sizes
@@ -26,7 +27,8 @@ def run(
     """Score a file, print and write the scores; True if no reward failed and a gold reaches the maximum.
 
     Raises:
-        SettingsError: Options contradict each other, or the folder cannot be written.
+        SettingsError: Options contradict each other.
+        OutputFolderError: The folder cannot be written.
         DatasetRowError: A file cannot be read, its rows do not name one reward, or no completion got a score.
         RewardError: A reward has an unknown name, or the rows name one of the user's own.
     """
@@ -69,15 +71,11 @@ def _write(results: Sequence[Scores], folder: Path) -> Path:
     """Write one JSON line for each reward and row: the columns of the table, and the completion.
 
     Raises:
-        SettingsError: The folder cannot be written.
+        OutputFolderError: The folder cannot be written.
     """
-    path = folder / "scores.jsonl"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with path.open("w", encoding="utf-8", errors="backslashreplace") as file:
-            for record in (record for scores in results for record in scores.records):
+    path = made_folder(folder, "--output") / "scores.jsonl"
+    with path.open("w", encoding="utf-8", errors="backslashreplace") as file:
+        for scores in results:
+            for record in scores.records:
                 file.write(json.dumps(record, ensure_ascii=False, default=str) + "\n")
-    except OSError as error:
-        where = f"--output {folder}"
-        raise SettingsError(f"cannot write: {error.strerror}", where=where, fix="give a folder") from None
     return path

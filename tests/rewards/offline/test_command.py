@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from swift_grpo_ext.errors import DatasetRowError, RewardError, SettingsError
+from swift_grpo_ext.errors import DatasetRowError, OutputFolderError, RewardError, SettingsError
 from swift_grpo_ext.rewards.catalogue import NAMES, get_reward
 from swift_grpo_ext.rewards.offline import command, printed
 from tests.rewards.offline.rows import BOX, HALF, ROWS_OF_THREE, lines
@@ -106,7 +106,7 @@ def test_gold_of_the_examples_gets_the_maximum_although_resized_sizes_are_unknow
 
 
 def test_an_output_that_cannot_be_written_is_an_error(data):
-    with pytest.raises(SettingsError, match=r"cannot write: .* \[--output /proc/none\]"):
+    with pytest.raises(OutputFolderError, match=r"cannot write there: .* \[--output /proc/none\]"):
         command.run(data, ["ext_iou"], gold=True, output=Path("/proc/none"))
 
 

@@ -148,8 +148,9 @@ def test_routing_and_gold(score):
         ({"rewards": {"ext_iou": {"parameters": {"frames": "norm1"}}}}, "unknown parameter"),
         (
             {"rewards": {"ext_iou": {"gates": "ext_format"}}},
-            "Extra inputs are not permitted at rewards.ext_iou.gates",
+            "unknown key rewards.ext_iou.gates; there are parameters, gold, tasks",
         ),
+        ({"reward": {"ext_iou": {}}}, "unknown key reward; there are task_column, rewards"),
         ({"rewards": {"mine": {"parameters": {"a": 1}}}}, "not of the catalogue"),
         ({"rewards": {"ext_iuo": {"tasks": "a"}}}, "unknown reward 'ext_iuo', did you mean 'ext_iou'"),
     ],
