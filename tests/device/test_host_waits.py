@@ -34,6 +34,7 @@ def updates(*words: str) -> list[dict]:
     return json.loads(line.split("FIGURES ", 1)[1])
 
 
+@pytest.mark.slow
 def test_waits_of_an_update_do_not_grow_with_the_group():
     few, many = (updates("--group", size)[-1]["total"] for size in ("4", "8"))
 

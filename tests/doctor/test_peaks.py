@@ -75,7 +75,9 @@ def measured(model, tokens, completion):
 )
 @pytest.mark.parametrize("lora", [pytest.param(True, marks=pytest.mark.slow), False], ids=["lora", "full"])
 @pytest.mark.parametrize(
-    ("sizes", "layers", "tokens"), [(TINY, 4, 512), (MINI, 6, 384)], ids=["tiny", "mini"]
+    ("sizes", "layers", "tokens"),
+    [(TINY, 4, 512), pytest.param(MINI, 6, 384, marks=pytest.mark.slow)],
+    ids=["tiny", "mini"],
 )
 def test_the_planned_peak_is_that_of_a_real_step(sizes, layers, tokens, lora):
     model, shape = model_of(sizes, layers, lora=lora)

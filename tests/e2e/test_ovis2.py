@@ -26,6 +26,7 @@ def room(name):
     return name.split(".")[1]
 
 
+@pytest.mark.slow
 def test_twenty_steps_of_grpo_raise_the_reward(tiny_ovis, digits, tmp_path):
     arguments = testing.grpo_arguments(
         tiny_ovis,

@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
 OLDEST = {
     "ATEN_CPU_CAPABILITY": "default",
@@ -25,6 +27,7 @@ print(torch.backends.cpu.get_cpu_capability().replace("NO AVX", "DEFAULT"), torc
 """
 
 
+@pytest.mark.slow
 def test_numbers_do_not_depend_on_the_instructions_of_the_processor():
     child = subprocess.run(
         [sys.executable, "-c", PROGRAM],

@@ -44,7 +44,7 @@ STALE = "they agreed at step 0, so the engine's weights are stale"
         pytest.param("system, silent", FIRST, PROMPT, marks=pytest.mark.slow),
         pytest.param("thinking", FIRST, PROMPT, marks=pytest.mark.slow),
         ("pixels", FIRST, "tokens in the engine and [4] in the trainer"),
-        ("other checkpoint", FIRST, DIFFERENT),
+        pytest.param("other checkpoint", FIRST, DIFFERENT, marks=pytest.mark.slow),
         ("never synced", {"beta": 0, **MOVES}, STALE),
         pytest.param("never synced", {"beta": 0.01, **MOVES}, STALE, marks=pytest.mark.slow),
         pytest.param(

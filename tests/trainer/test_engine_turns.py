@@ -44,7 +44,7 @@ def trained(tiny_qwen, digits, tmp_path, monkeypatch):
         pytest.param(
             "another question", "got another prompt than the trainer: token", marks=pytest.mark.slow
         ),
-        ("image lost", "got another prompt than the trainer: token"),
+        pytest.param("image lost", "got another prompt than the trainer: token", marks=pytest.mark.slow),
         pytest.param("image added", "got another prompt than the trainer: token", marks=pytest.mark.slow),
         pytest.param(
             "ids mixed", "[1, 4, 4] tokens in the engine and [4, 4, 4] in the trainer", marks=pytest.mark.slow

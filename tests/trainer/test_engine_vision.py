@@ -113,7 +113,8 @@ def test_videos_that_are_normalised_as_images_are_found(digits, tmp_path, monkey
     assert "and trainer disagree on sampled tokens" in found[0]["text"]
 
 
-@pytest.mark.parametrize("fault", ["", pytest.param("video times", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("fault", ["", "video times"])
 def test_times_of_videos_are_those_that_are_trained_on(fault, digits, tmp_path, monkeypatch):
     model = testing.tiny_checkpoint("qwen3_vl", tmp_path / "model")
     rows = films(digits, tmp_path)

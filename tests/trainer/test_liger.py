@@ -46,8 +46,14 @@ def weights(output):
             {"per_device_train_batch_size": 1, "gradient_accumulation_steps": 8},
             "4 x 2 completions instead of",
         ),
-        ({"loss_type": "bnpo", "per_device_train_batch_size": 4, "temperature": 0.8}, ""),
-        ({"num_iterations": 2, "max_steps": 4, "save_steps": 4, "beta": 0}, ""),
+        pytest.param(
+            {"loss_type": "bnpo", "per_device_train_batch_size": 4, "temperature": 0.8},
+            "",
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            {"num_iterations": 2, "max_steps": 4, "save_steps": 4, "beta": 0}, "", marks=pytest.mark.slow
+        ),
     ],
     ids=["grpo, cut by groups", "bnpo", "two iterations"],
 )

@@ -133,7 +133,7 @@ def of_tuner(shared_folder, digits, tmp_path, monkeypatch):
     return run
 
 
-FIRST = ("lora_llm", "adapter", "LoRA and biases")  # the others run in `make test-slow`
+FIRST = ("lora_llm",)  # the others run in `make test-slow`
 
 
 @pytest.mark.parametrize(

@@ -95,7 +95,8 @@ def films(digits, tmp_path):
     return path
 
 
-@pytest.mark.parametrize("family", [pytest.param("qwen2_5_vl", marks=pytest.mark.slow), "qwen3_vl"])
+@pytest.mark.slow
+@pytest.mark.parametrize("family", ["qwen2_5_vl", "qwen3_vl"])
 def test_videos_are_shared_too(family, seen, films, tmp_path):
     own = {"model_type": "qwen3_vl", "template": "qwen3_vl"} if family == "qwen3_vl" else {}
     build = partial(testing.tiny_checkpoint, family) if own else testing.tiny_qwen2_5_vl

@@ -101,7 +101,8 @@ def test_a_run_killed_in_the_middle_of_a_step_goes_on(whole, tiny_qwen, digits, 
     check_goes_on(whole, tmp_path / "resumed")
 
 
-@pytest.mark.parametrize("saved", [3, pytest.param(4, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("saved", [3, 4])
 def test_a_run_resumed_after_its_first_epoch_goes_on_in_the_order_of_its_own(
     saved, tiny_qwen, digits, tmp_path
 ):
