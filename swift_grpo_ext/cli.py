@@ -250,11 +250,11 @@ def refuse_gone(command: str) -> None:
 
 
 def main() -> None:
-    """Entry of the console script: an error of ours is one line on stderr and exit code 2."""
+    """Entry of the console script: an error of ours, or of a file, is one line on stderr and exit code 2."""
     try:
         refuse_gone(next(iter(sys.argv[1:]), ""))
         app()
-    except SwiftGrpoExtError as error:
+    except (SwiftGrpoExtError, OSError) as error:
         print(error, file=sys.stderr)
         sys.exit(2)
 

@@ -53,7 +53,7 @@ PARTS: dict[str, Part] = {
         features=("trace_numerics", "report"),
     ),
 }
-PREFLIGHT = Part("swift_grpo_ext.doctor.check.preflight")  # last, and only where the settings ask for it
+PREFLIGHT = "swift_grpo_ext.doctor.check.preflight"  # last, and only where the settings ask for it
 
 
 def check_part_names(names: Iterable[str]) -> None:

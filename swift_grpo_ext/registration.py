@@ -53,7 +53,7 @@ def register(parts: Iterable[str] | None = None) -> dict[str, list[str]]:
     if news and _speaks_for_the_run():
         print(summary(), file=sys.stderr, flush=True)
     if news and settings.preflight != "off":
-        import_module(PREFLIGHT.module).register()
+        import_module(PREFLIGHT).register()
     if refused:
         _refuse(refused)
     return dict(_registered)

@@ -240,3 +240,13 @@ def test_the_table_shows_gold_place_value_score_and_reason(run, tmp_path, capsys
     assert re.search(r"^ *ext_count +1 +7 +4 +4 +0\.000 +\S", out, re.M)
     assert "ext_count: 1 of 3 rows are not in its form, the first unread: no <answer>" in out
     assert "could ever count all of them?'" in out
+
+
+def test_a_file_that_cannot_be_written_ends_the_command_with_one_line(data, tmp_path):
+    (tmp_path / "scores.jsonl").mkdir()
+    words = ["score", str(data), "--reward", "ext_iou", "--gold", "--output", str(tmp_path)]
+    done = subprocess.run(
+        [sys.executable, "-m", "swift_grpo_ext.cli", *words], capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 2
+    assert done.stderr.splitlines() == [f"[Errno 21] Is a directory: '{tmp_path}/scores.jsonl'"]
