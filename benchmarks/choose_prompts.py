@@ -254,10 +254,8 @@ def main() -> None:
         first = until(curves["uniform"], target)
         for way, points in curves.items():
             reached = until(points, target)
-            if first and reached:
-                ratios[way].append(
-                    [ours / theirs for ours, theirs in zip(reached[:3], first[:3], strict=True)]
-                )
+            costs = zip(reached[:3], first[:3], strict=True) if first and reached else ()
+            ratios[way].append([ours / theirs for ours, theirs in costs])
             figures = {
                 "seed": seed,
                 "way": way,
@@ -272,10 +270,9 @@ def main() -> None:
             }
             print(json.dumps(figures), flush=True)
     for way, found in ratios.items():
-        print(f"{way}: {len(found)} of {len(options.seeds)} seeds arrived; of uniform's", end=" ")
-        for name, column in zip(("completions", "tokens", "seconds"), zip(*found, strict=True), strict=False):
-            print(f"{name} {', '.join(f'{ratio:.2f}' for ratio in column)}", end="; ")
-        print(flush=True)
+        for at, name in enumerate(Point._fields[:3]):
+            words = (f"{ratio[at]:.2f}" if ratio else "never" for ratio in found)
+            print(f"{way}: of uniform's {name} {', '.join(words)}", flush=True)
 
 
 if __name__ == "__main__":
