@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import metadata
 
+from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 from packaging.version import Version
@@ -191,8 +192,6 @@ def _fact(name: str) -> PackageFact:
 def _torchvision_problem(installed: str) -> tuple[str, str]:
     """torchvision pins one torch; with another its operators do not load (torchvision::nms)."""
     torch_version = installed_version("torch")
-    from packaging.requirements import Requirement
-
     pins = map(Requirement, metadata.requires("torchvision") or [])
     wanted = next((pin.specifier for pin in pins if pin.name == "torch"), SpecifierSet())
     if torch_version is None or wanted.contains(torch_version, prereleases=True):

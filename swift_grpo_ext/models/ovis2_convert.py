@@ -140,4 +140,6 @@ def _read_json(path: Path) -> dict[str, Any]:
         return {**json.loads(path.read_text(encoding="utf-8"))}
     except (OSError, ValueError, TypeError) as error:
         fix = "give the folder of a downloaded AIDC-AI/Ovis2 checkpoint"
-        raise CheckpointError(f"{path.name} is no JSON object: {error}", where=str(path), fix=fix) from None
+        raise CheckpointError(
+            f"{path.name} cannot be read as a JSON object: {error}", where=str(path), fix=fix
+        ) from None

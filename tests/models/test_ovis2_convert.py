@@ -227,8 +227,14 @@ def renamed_config(folder, key):
         ),
         (lambda f: (f / "model-00002-of-00002.safetensors").write_bytes(b"x" * 99), "shard cannot be read"),
         (lambda f: renamed_config(f, "llm_config"), "config.json lacks 'llm_config'"),
-        (lambda f: (f / "config.json").unlink(), r"config.json is no JSON object: .*No such file"),
-        (lambda f: (f / "config.json").write_text("{"), "config.json is no JSON object: Expecting"),
+        (
+            lambda f: (f / "config.json").unlink(),
+            r"config.json cannot be read as a JSON object: .*No such file",
+        ),
+        (
+            lambda f: (f / "config.json").write_text("{"),
+            "config.json cannot be read as a JSON object: Expecting",
+        ),
         (lambda f: (f / "tokenizer.json").unlink(), "tokenizer"),
         (lambda f: (f / "tokenizer.json").write_text("{}"), "the tokenizer cannot be loaded"),
         (lambda f: reindexed(f, ["a"]), "no weight_map of file names"),
@@ -286,7 +292,9 @@ def test_a_killed_conversion_a_file_and_a_folder_that_cannot_be_written_are_told
         convert_checkpoint(original, tmp_path / "file")
     with pytest.raises(OutputFolderError, match="cannot write there: Not a directory"):
         convert_checkpoint(original, tmp_path / "file" / "folder")
-    with pytest.raises(CheckpointError, match=r"config\.json is no JSON object: .*Not a directory"):
+    with pytest.raises(
+        CheckpointError, match=r"config\.json cannot be read as a JSON object: .*Not a directory"
+    ):
         convert_checkpoint(original / "config.json", tmp_path / "converted")
 
 

@@ -186,7 +186,7 @@ class _Reader:
         words = [word for word in statement.words if not re.match(_FILE, word)]
         own = list(takewhile(_ASSIGNS.match, words))
         head, *rest = words[len(own) :] or [""]
-        if words[len(own) :][:2] == ["export", "-n"]:
+        if head == "export" and rest[:1] == ["-n"]:
             head = "unset"
         if head in ("", "export", "declare", "typeset", "readonly", "local"):
             exports = head == "export" or "-x" in rest[:1] or "set -a" in self.launch.text

@@ -104,6 +104,6 @@ def _read(path: Path) -> dict[str, Any]:
     config = read_json(path)
     if not isinstance(config, dict):
         raise SwiftGrpoExtError(
-            "config.json is no JSON object", where=str(path), fix="download the model again"
+            "config.json cannot be read as a JSON object", where=str(path), fix="download the model again"
         )
     return config
