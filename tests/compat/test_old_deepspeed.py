@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(1600), pytest.mark.xdist_gro
 @pytest.fixture(scope="module", params=[RECOMMENDED, ""], ids=["old", "installed"])
 def environment(request):
     """Environment of a run on one of the two."""
-    return environment_of(request.param, TESTS / "compat", TESTS / "e2e")
+    return environment_of(request.param, TESTS, TESTS / "compat", TESTS / "e2e")
 
 
 @pytest.fixture(scope="module")
