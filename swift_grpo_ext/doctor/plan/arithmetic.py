@@ -74,11 +74,14 @@ def vision_peak(shape: ModelShape, work: Work, setting: Setting) -> tuple[float,
 
 
 def pixel_values(shape: ModelShape, work: Work, setting: Setting) -> float:
-    """Bytes of the images of a rank's generation batch, which stay on the device until it is used up."""
+    """Bytes of the images of a rank's generation batch, which stay on the device until it is used up.
+
+    Where completions share a prompt, each image is kept once.
+    """
     if shape.vision is None:
         return 0
-    completions = setting.micro_batch * setting.accumulation
-    return completions * _patches(shape.vision, work) * shape.vision.channels * PIXEL
+    bytes_of_one = _patches(shape.vision, work) * shape.vision.channels * PIXEL
+    return bytes_of_one * setting.micro_batch * setting.accumulation / setting.shared
 
 
 def _patches(vision: VisionShape, work: Work) -> float:
