@@ -67,19 +67,15 @@ def _users_own(early: Early) -> str:
     return depends or (f"the DeepSpeed file fixes {fixed}" if fixed else "")
 
 
-def _device() -> torch.device | None:
-    return torch.device("cuda", torch.cuda.current_device()) if torch.cuda.is_available() else None
-
-
 def _memory(early: Early) -> Memory:
     """What there is for a micro-batch, on the rank that has least. Every rank comes here: a collective."""
     args = early.args
-    device = _device()
-    free = least(_free(early, device) if device else None, device or torch.device("cpu"))
+    on_gpu = args.device.type != "cpu"
+    free = least(_free(early, args.device) if on_gpu else None, args.device)
     sizes = text_sizes_of(early.template.get_base_model(early.model).config)
     if free is None or sizes is None:
         unknown = "free memory cannot be read" if free is None else "its config names no sizes of the model"
-        return Memory(args.max_completion_length, unknown=unknown if device else "")
+        return Memory(args.max_completion_length, unknown=unknown * on_gpu)
     shape = PackShape(
         sizes,
         early.template.max_length or PROMPT,
@@ -108,7 +104,7 @@ def _free(early: Early, device: torch.device) -> float | None:
     parameters = list(early.model.parameters())
     # ZeRO-3 has replaced the elements of a parameter, and tells how many they were.
     trained = sum(getattr(p, "ds_numel", p.numel()) for p in parameters if p.requires_grad)
-    absent = sum(p.numel() * p.element_size() for p in parameters if p.device.type != "cuda")
+    absent = sum(p.numel() * p.element_size() for p in parameters if p.device.type != device.type)
     sizes = [getattr(p, "ds_numel", p.numel()) for p in parameters]
     states = gradient_bytes(trained, stage, ranks) + optimizer_bytes(trained, stage, ranks)
     return free - states - absent - gathered_bytes(sum(sizes), max(sizes), stage)
@@ -117,8 +113,8 @@ def _free(early: Early, device: torch.device) -> float | None:
 def free_beside_vllm(args: Any, device: torch.device | None = None) -> float | None:
     """Bytes that will be free beside what libraries and a colocated vLLM take; None if unreadable."""
     try:
-        free, total = torch.cuda.mem_get_info(device)
-    except RuntimeError:
+        free, total = torch.get_device_module(device or "cuda").mem_get_info(device)
+    except (RuntimeError, AttributeError):
         return None
     taken = COMMUNICATORS[1] + WORKSPACES
     if args.use_vllm and args.vllm_mode == "colocate":

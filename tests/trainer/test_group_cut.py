@@ -152,9 +152,13 @@ def test_a_pack_takes_what_fits_into_the_share(monkeypatch):
     )
     base = types.SimpleNamespace(config=types.SimpleNamespace(get_text_config=lambda: text))
     template = types.SimpleNamespace(get_base_model=lambda model: base, max_length=1500)
-    args = types.SimpleNamespace(max_completion_length=1024, gradient_checkpointing=True, deepspeed=None)
+    args = types.SimpleNamespace(
+        max_completion_length=1024,
+        gradient_checkpointing=True,
+        deepspeed=None,
+        device=torch.device("cuda"),
+    )
     early = group_cut.Early(torch.nn.Linear(1, 1), template, args, True)
-    monkeypatch.setattr(group_cut, "_device", lambda: torch.device("cpu"))
     ways = cuts(BatchSizes(1, 8, 8), 8)
     taken = []
     for free in (0, 8, 16, 32, 64, 128):
@@ -184,18 +188,18 @@ def test_free_memory_leaves_room_for_what_is_yet_to_come(monkeypatch):
         vllm_gpu_memory_utilization=0.5,
     )
     early = group_cut.Early(model, None, args, False)
-    alone = group_cut._free(early, torch.device("cpu"))
+    alone = group_cut._free(early, torch.device("cuda"))
     assert alone == pytest.approx(60 * 2**30 - 2**20 * (8 + 4) - 2 * 2**30, abs=1)
     args.use_vllm, args.vllm_mode = True, "colocate"
-    assert alone - group_cut._free(early, torch.device("cpu")) == 40 * 2**30
+    assert alone - group_cut._free(early, torch.device("cuda")) == 40 * 2**30
     args.sleep_level = 1
-    assert alone - group_cut._free(early, torch.device("cpu")) == pytest.approx(3 * 2**30, abs=1)
+    assert alone - group_cut._free(early, torch.device("cuda")) == pytest.approx(3 * 2**30, abs=1)
 
     def unreadable(device):
         raise RuntimeError("CUDA error: not permitted")
 
     monkeypatch.setattr(torch.cuda, "mem_get_info", unreadable)
-    assert group_cut._free(early, torch.device("cpu")) is None
+    assert group_cut._free(early, torch.device("cuda")) is None
 
 
 @pytest.mark.parametrize(("name", "hidden"), [("gpt2", 768), ("qwen2", 4096)])
