@@ -21,9 +21,14 @@ def print_environment(console: Console | None = None, *, patches: bool = False) 
     title = f"swift-grpo-ext {__version__}, Python {platform.python_version()}"
     table = _table(title, "package", "installed", "supported", "for", "")
     for fact in facts:
-        colour = "red" if fact.problem else ""
-        columns = (fact.name, fact.installed or "-", fact.supported or "any", fact.purpose, fact.tested)
-        table.add_row(*columns, style=colour)
+        table.add_row(
+            fact.name,
+            fact.installed or "-",
+            fact.supported or "any",
+            fact.purpose,
+            fact.tested,
+            style="red" if fact.problem else "",
+        )
     console.print(table)
     if patches:
         console.print(_patch_table())

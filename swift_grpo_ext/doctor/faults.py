@@ -15,7 +15,7 @@ class _Fault(NamedTuple):
     function: str  # of ms-swift; empty: any
     says: str  # pattern of the exception in a line
     fix: str
-    what: str = ""  # in the place of the exception's own words
+    what: str = "{error}"  # the exception's own words, or others in their place
 
 
 _FAULTS = (
@@ -76,12 +76,22 @@ _FAULTS = (
         "register a class whose __call__ takes completions and columns (docs/rewards/write-your-own.md)",
         "a reward of --reward_funcs cannot be made: {error}",
     ),
-    _Fault("", "Could not find the transformer layer class", "--deepspeed zero3 in the place of --fsdp"),
-    _Fault("", "'Tensor' object has no attribute 'device_mesh'", "--deepspeed zero3 in the place of --fsdp"),
+    _Fault(
+        "",
+        "Could not find the transformer layer class|'Tensor' object has no attribute 'device_mesh'",
+        "--deepspeed zero3 in the place of --fsdp",
+    ),
     _Fault(
         "",
         "Expected to have finished reduction in the prior iteration",
         "--ddp_find_unused_parameters true, or --freeze_vit true: some weights take part in no forward",
+    ),
+    _Fault("", "to be on the same device", "move one of them: tensor.to(other.device)"),
+    _Fault(
+        "",
+        "OutOfMemoryError",
+        "`swift-grpo-ext plan` says what fits; --tuner_type lora and ZeRO need less",
+        "weights, the optimizer's states or an evaluation do not fit: {error}",
     ),
     _Fault(
         "",
@@ -98,7 +108,8 @@ _FAULTS = (
 
 def in_one_line(error: BaseException, trace: TracebackType | None) -> RefusedError | None:
     """A known fault as an error of ours, with the line of the user's own file that raised it; else None."""
-    if not isinstance(error, Exception):  # Ctrl-C while a plugin file is imported
+    # Ctrl-C while a plugin file is imported; or one that ends in a line of ours already.
+    if not isinstance(error, Exception) or "swift-grpo-ext: " in str(error):
         return None
     function = place = ""
     for frame, line in walk_tb(trace):
@@ -109,6 +120,6 @@ def in_one_line(error: BaseException, trace: TracebackType | None) -> RefusedErr
     said = in_a_line(error)
     for fault in _FAULTS:
         if fault.function in ("", function) and re.search(fault.says, said):
-            what = (fault.what or "{error}").replace("{error}", said)
+            what = fault.what.replace("{error}", said)
             return RefusedError(what, where=place, fix=fault.fix)
     return None

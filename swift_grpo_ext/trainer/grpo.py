@@ -42,6 +42,7 @@ from swift_grpo_ext.trainer.look_ahead import LookAhead
 from swift_grpo_ext.trainer.loss_fixes import chunks_add_up, loss_fixes, over_our_pass, reduced_once
 from swift_grpo_ext.trainer.monitors import Monitors
 from swift_grpo_ext.trainer.noise import turn_off_unasked_dropout
+from swift_grpo_ext.trainer.out_of_memory import named_while_generating
 from swift_grpo_ext.trainer.passes import Passes
 from swift_grpo_ext.trainer.reference import Reference
 from swift_grpo_ext.trainer.resuming import load_translated, over_epochs
@@ -214,7 +215,7 @@ class GRPOTrainer(HostGRPOTrainer):
         request_config: RequestConfig | None = None,
         **options: Any,
     ) -> list[RolloutOutput]:
-        with self.passes.sampling(), self.monitors.encoding():
+        with self.passes.sampling(), self.monitors.encoding(), named_while_generating():
             self.rollout.expect(infer_requests)
             self.rollout.agree(infer_requests, request_config)
             infer = partial(super()._engine_infer, **options)

@@ -5,10 +5,9 @@ import os
 import psutil
 import torch
 
-from swift_grpo_ext.models.families import family_of
 from swift_grpo_ext.models.template import VisionTemplate
 from swift_grpo_ext.trainer.distributed import agreed_max
-from swift_grpo_ext.trainer.host import Host, base_model
+from swift_grpo_ext.trainer.host import Host, tower_modules
 
 SHARE = 8  # of the free memory of a node, for the images of all its ranks
 MOST_MIB = 8192  # of a node: within a container, the machine's free memory is more than there is
@@ -32,10 +31,7 @@ def bound_prepared_images(host: Host) -> None:
 
 
 def _dtype_of_tower(host: Host) -> torch.dtype:
-    base = base_model(host, host.model)
-    family = family_of(base.config)
-    assert family is not None, f"no facts of {base.config.model_type}"
-    parameters = base.get_submodule(family.vision_tower[0]).parameters()
+    parameters = tower_modules(host, host.model)[0].parameters()
     return next(parameter.dtype for parameter in parameters if parameter.is_floating_point())
 
 

@@ -1,6 +1,7 @@
 """A step that runs out of memory: in halves where all ranks can follow, else told what sets its size."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, NoReturn
 
 import torch
@@ -12,6 +13,24 @@ from swift_grpo_ext.swap import swapped
 from swift_grpo_ext.trainer.distributed import agreed_max, is_alone, waits_for_gradients
 from swift_grpo_ext.trainer.host import Host
 from swift_grpo_ext.trainer.samples import Batch, LossValue, Row
+
+OURS = "swift-grpo-ext: "  # how the line begins that names what to set
+
+
+@contextmanager
+def named_while_generating() -> Iterator[None]:
+    """Say what sets the size of a rollout: halves of micro-batches would not make it smaller.
+
+    Raises:
+        torch.OutOfMemoryError: Memory runs out inside.
+    """
+    try:
+        yield
+    except torch.OutOfMemoryError as error:
+        raise torch.OutOfMemoryError(
+            f"{error}\n{OURS}completions do not fit while they are generated -> --use_vllm true, or a "
+            "smaller --max_completion_length or --steps_per_generation"
+        ) from error
 
 
 class Halves:
@@ -30,7 +49,7 @@ class Halves:
         Gives up where there is no half, or gradients are reduced while they are computed.
         """
         host = self._host
-        rows = self._host.args.per_device_train_batch_size
+        rows = host.args.per_device_train_batch_size
         if self.parts * 2 > rows or host.is_deepspeed_enabled or host.is_fsdp_enabled:
             self.give_up(error)
         self.parts *= 2
@@ -47,12 +66,12 @@ class Halves:
         Raises:
             torch.OutOfMemoryError: Always; from ``error``, if it was this rank's memory that ran out.
         """
-        said = str(error).strip() if error else "another rank ran out of memory"
-        if error and SWITCH in said:  # it has been named already
+        said = str(error or "another rank ran out of memory").strip()
+        if error and OURS in said:  # it has been named already
             raise error
-        rows = self._host.args.per_device_train_batch_size
         raise torch.OutOfMemoryError(
-            f"{said}\nswift-grpo-ext: a micro-batch of {rows} does not fit -> {self._smaller(2 * self.parts)}"
+            f"{said}\n{OURS}a micro-batch of {self._host.args.per_device_train_batch_size} does not fit -> "
+            f"{self._smaller(2 * self.parts)}"
         ) from error
 
     def _smaller(self, parts: int) -> str:
@@ -89,7 +108,11 @@ class Halves:
     def _first(
         self, step: Callable[[], LossValue], model: nn.Module
     ) -> tuple[LossValue | None, BaseException | None]:
-        """The loss, or the error if no rank waits for what this one has not computed."""
+        """The loss, or the error if no rank waits for what this one has not computed.
+
+        Raises:
+            torch.OutOfMemoryError: A rollout does not fit, or other ranks wait already.
+        """
         host = self._host
         computed = list[bool]()
         prepare = host._prepare_inputs
@@ -110,6 +133,8 @@ class Halves:
             with swapped(host, "_prepare_inputs", prepared), swapped(host, "compute_loss", noted):
                 return step(), None
         except torch.OutOfMemoryError as error:
+            if OURS in str(error):
+                raise
             reduces = waits_for_gradients() and getattr(model, "require_backward_grad_sync", True)
             # Before the loss other ranks wait in the forward, after it in the reduction of gradients.
             if reduces if computed else not is_alone():

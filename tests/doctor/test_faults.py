@@ -88,6 +88,26 @@ def test_what_torch_and_peft_say_of_a_model_that_cannot_train_so():
     assert "--use_dora false" in str(in_one_line(dora, None))
 
 
+def test_tensors_of_two_devices_are_told_with_the_users_line(tmp_path):
+    from swift.utils import import_external_file
+
+    plugin = tmp_path / "mine.py"  # says what a GPU would
+    message = "Expected all tensors to be on the same device, but found at least two devices, cuda:0 and cpu!"
+    plugin.write_text(f"def mix():\n    raise RuntimeError({message!r})\n")
+    mix = import_external_file(str(plugin)).mix
+    told = str(raised_by(mix))
+    assert f"{message} [{plugin}:2] -> move one of them" in told
+
+
+def test_memory_that_runs_out_where_no_micro_batch_is_computed_is_one_line():
+    full = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+    told = str(in_one_line(full, None))
+    assert told.startswith("swift-grpo-ext: weights, the optimizer's states or an evaluation do not fit: ")
+    assert "2.00 GiB. -> `swift-grpo-ext plan`" in told
+    named = torch.OutOfMemoryError(f"{full}\nswift-grpo-ext: a micro-batch of 8 does not fit -> ...")
+    assert in_one_line(named, None) is None
+
+
 @pytest.mark.parametrize(
     "fault", [fault for fault in _FAULTS if fault.function], ids=lambda fault: fault.function
 )

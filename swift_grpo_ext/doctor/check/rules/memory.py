@@ -99,7 +99,10 @@ def setting_of(run: Run, shape: ModelShape) -> Setting:
 )
 def _memory_unknown(run: Run) -> Iterator[Problem]:
     if not model.shape(run.model):
-        what = "no configuration of this model here: memory was not checked"
-        yield Problem(what, f"--model {run.arguments.model}", "check again where the model is downloaded")
+        yield Problem(
+            "no configuration of this model here: memory was not checked",
+            f"--model {run.arguments.model}",
+            "check again where the model is downloaded",
+        )
     elif not run.gpu_memory:
         yield Problem("memory was not checked", fix="say how much a GPU has: --gpu-memory 80")
