@@ -133,8 +133,8 @@ test-trackers: $(READY) $(ENVS)/trackers/.ready  ## scalars and pictures in wand
 	$(ENVS)/trackers/bin/python -m pytest -m lane tests/watch/test_trackers.py
 	@$(BIN)/python tools/lanes.py $@
 
-test-device: $(READY)  ## updates of every family and of many ways on a GPU made of main memory
-	$(BIN)/python -m pytest -m "slow or not slow" -n 2 tests/device
+test-device: $(READY) $(ENVS)/megatron/.ready  ## runs and updates of every family and of many ways on a GPU made of main memory
+	$(BIN)/python -m pytest -m "slow or not slow" -n 2 --dist loadgroup tests/device tests/megatron/test_device.py
 	@$(BIN)/python tools/lanes.py $@
 
 # Where there is no .venv, what this Python has: torch, transformers, ms-swift and pytest are enough.

@@ -3,24 +3,26 @@
 Its tensors are a wrapper subclass around ordinary CPU tensors, under the device type that PyTorch keeps for
 backends written in Python. What a GPU refuses (operands on two devices) is refused; what makes the host wait
 for a GPU (``item``, ``tolist``, ``nonzero``, copies to the CPU) is counted by phase and by the line that asked;
-live storages are added up as CUDA's allocator would see them, with a limit that raises
+copies to the device are counted by what they would wait for; live storages are added up as CUDA's allocator would see them, with a limit that raises
 ``torch.OutOfMemoryError``. What it does not prove, docs/modes.md says: kernels, streams, autotuners, NCCL.
 """
 
 import contextlib
-import traceback
-import weakref
-from collections import Counter
+import os
+from functools import partial
 from typing import Any
+from unittest.mock import patch
 
 import torch
+from torch.nn.functional import scaled_dot_product_attention
 from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.backend_registration import _DummyBackendModule, _setup_privateuseone_for_python_backend
 
-NAME = "madeup"
-ROOMS = ("swift_grpo_ext/", "site-packages/swift/", "site-packages/trl/", "site-packages/transformers/")
+from tests.device.ledger import Ledger
+
+NAME = os.environ.get("MADE_UP_NAME", "madeup")  # accelerate takes fp16 on devices of some names alone
 WAITING = (
     "_local_scalar_dense",
     "is_nonzero",
@@ -40,74 +42,20 @@ TO_SINGLE = {"softmax", "log_softmax", "layer_norm", "exp", "log", "pow", "sum",
              "cross_entropy", "nll_loss", "logsumexp", "softplus", "__pow__"}  # fmt: skip
 
 
-class Ledger:
-    """Waits and bytes since the last `reset`, by phase."""
-
-    def __init__(self) -> None:
-        self.waits: Counter[tuple[str, str, str]] = (
-            Counter()
-        )  # (phase, line of the first room, what was asked)
-        self.phase = ""
-        self.limit = 0  # bytes; 0: none
-        self.allocated = 0
-        self.peaks: Counter[str] = Counter()  # phase to most bytes at one time
-        self._live: dict[int, int] = {}
-
-    def reset(self) -> None:
-        """Forget waits and peaks; what is allocated stays."""
-        self.waits.clear()
-        self.peaks.clear()
-
-    def wait(self, operation: str) -> None:
-        self.waits[self.phase, asked_by(), operation] += 1
-
-    def add(self, raw: torch.Tensor) -> None:
-        """Count a storage that is new; raises as CUDA does where it does not fit."""
-        storage = raw.untyped_storage()
-        address, size = storage.data_ptr(), storage.nbytes()
-        if not size or address in self._live:
-            return
-        if self.limit and self.allocated + size > self.limit:
-            free = self.limit - self.allocated
-            raise torch.OutOfMemoryError(
-                f"{NAME} out of memory. Tried to allocate {size} bytes, {free} are free"
-            )
-        self._live[address] = size
-        self.allocated += size
-        self.peaks[self.phase] = max(self.peaks[self.phase], self.allocated)
-        weakref.finalize(storage, self._free, address)
-
-    def _free(self, address: int) -> None:
-        self.allocated -= self._live.pop(address, 0)
-
-
-ledger = Ledger()
+ledger = Ledger(NAME)
 
 
 class _Module(_DummyBackendModule):
     """What ``torch.madeup`` answers."""
 
-    def is_available(self) -> bool:
-        return True
-
-    def current_device(self) -> int:
-        return 0
-
-    def device_count(self) -> int:
-        return 1
-
     def set_device(self, *_: Any) -> None: ...
     def synchronize(self, *_: Any) -> None: ...
-    def manual_seed_all(self, _: int) -> None: ...
     def manual_seed(self, _: int) -> None: ...
     def get_rng_state(self, *_: Any) -> torch.Tensor:
         return torch.get_rng_state()
 
     def set_rng_state(self, state: torch.Tensor, *_: Any) -> None:
         torch.set_rng_state(state)
-
-    def _is_in_bad_fork(self) -> bool:
-        return False
 
     def get_amp_supported_dtype(self) -> list[torch.dtype]:
         return [torch.float16, torch.bfloat16]
@@ -133,7 +81,7 @@ class _Module(_DummyBackendModule):
 
 
 _setup_privateuseone_for_python_backend(NAME, backend_module=_Module())
-DEVICE = torch.device(NAME, 0)
+DEVICE = torch.device(NAME, 0)  # a rank's only one
 
 
 class OnDevice(torch.Tensor):
@@ -168,28 +116,17 @@ class OnDevice(torch.Tensor):
         ledger.wait("tolist")
         return self.raw.tolist()
 
-    def __getitem__(self, place: Any) -> torch.Tensor:
-        """Also in autograd's own threads, where no mode is."""
-        place = tuple(map(_index, place)) if isinstance(place, tuple) else _index(place)
-        return super().__getitem__(place)
+    def untyped_storage(self) -> Any:
+        return self.raw.untyped_storage()
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """Saved as a tensor in the main memory."""
+        return self.raw.__reduce_ex__(protocol)
 
 
 def there(value: Any) -> bool:
     """Whether a value is a tensor on the device."""
     return isinstance(value, torch.Tensor) and value.device.type == NAME
-
-
-def asked_by() -> str:
-    """The innermost line of the first of `ROOMS` that has one; in brackets the room that asked inside of it."""
-    frames = [frame for frame in traceback.extract_stack() if "/tests/device/" not in frame.filename]
-    for room in ROOMS:
-        own = [number for number, frame in enumerate(frames) if room in frame.filename]
-        if own:
-            frame = frames[own[-1]]
-            inner = next((r for r in ROOMS if any(r in f.filename for f in frames[own[-1] + 1 :])), "")
-            name = f"{room.rstrip('/').split('/')[-1]}/{frame.filename.split(room)[-1]}:{frame.lineno}"
-            return f"{name} ({inner.rstrip('/').split('/')[-1]})" if inner else name
-    return "elsewhere"
 
 
 def run(op: Any, args: Any, kwargs: Any) -> Any:
@@ -205,6 +142,7 @@ def run(op: Any, args: Any, kwargs: Any) -> Any:
             ledger.wait("to the CPU")
             return flat[0].raw.to(dtype, copy=True)
         if NAME in asked and not there(flat[0]):
+            ledger.copy(flat[0], args[-2:-1] == (True,) or bool(kwargs.get("non_blocking")))
             return OnDevice(flat[0].to(dtype, copy=True))
     on_device = [value for value in flat if there(value)]
     _refuse_mixing(name, flat, on_device)
@@ -212,6 +150,13 @@ def run(op: Any, args: Any, kwargs: Any) -> Any:
         ledger.wait(name)
     if on_device and "cpu" in asked:
         ledger.wait("to the CPU")
+    if name.startswith("aten.copy_.") and there(flat[0]) != there(flat[1]):
+        if there(flat[0]):
+            ledger.copy(flat[1], flat[2:] == [True])
+        else:
+            ledger.wait("to the CPU")
+    if "_to_copy" in name and not on_device:
+        ledger.copy(flat[0], bool(kwargs.get("non_blocking")))
     owners: dict[int, Any] = {}
 
     def bare(value: Any) -> Any:
@@ -221,6 +166,8 @@ def run(op: Any, args: Any, kwargs: Any) -> Any:
         return torch.device("cpu") if isinstance(value, torch.device) and value.type == NAME else value
 
     plain_args, plain_kwargs = pytree.tree_unflatten([bare(value) for value in flat], form)
+    if name.startswith("aten.histc"):  # of integers, which only the CPU does not count
+        plain_args = (plain_args[0].float(), *plain_args[1:])
     results = op(*plain_args, **plain_kwargs)
     back = bool(on_device or NAME in asked) and not ("cpu" in asked and NAME not in asked)
 
@@ -254,6 +201,8 @@ def _empty(size: Any, *, dtype: Any = None, **_: Any) -> torch.Tensor:
 
 def _copy_from(source: torch.Tensor, target: torch.Tensor, non_blocking: bool = False) -> torch.Tensor:
     source_raw, target_raw = (each.raw if there(each) else each for each in (source, target))
+    if there(target) and not there(source):
+        ledger.copy(source, non_blocking)
     if there(source) != there(target) and not (non_blocking and there(target)):
         ledger.wait("copy between devices")  # from main memory without non_blocking, too
     target_raw.copy_(source_raw)
@@ -307,10 +256,48 @@ class _Function(TorchFunctionMode):
         if name in ("__getitem__", "__setitem__") and there(args[0]):
             place = tuple(map(_index, args[1])) if isinstance(args[1], tuple) else _index(args[1])
             args = (args[0], place, *args[2:])
+        if func == torch.Tensor.data.__set__ and there(args[0]):  # type: ignore[attr-defined]
+            args[0].raw = args[1].raw
         if name in TO_HALF | TO_SINGLE and torch.is_autocast_enabled(NAME):
             dtype = torch.get_autocast_dtype(NAME) if name in TO_HALF else torch.float32
             args, kwargs = pytree.tree_map(lambda value: _cast(value, dtype), (args, kwargs))
+        if func is scaled_dot_product_attention and there(args[0]):
+            return _attend(*args, **kwargs)
         return func(*args, **kwargs)
+
+
+def _attend(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attn_mask: torch.Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    **more: Any,
+) -> torch.Tensor:
+    """As a fused kernel: the scores of all pairs are never there, neither forward nor backward."""
+    attend = partial(scaled_dot_product_attention, dropout_p=dropout_p, is_causal=is_causal, **more)
+    found: torch.Tensor = _Fused.apply(attend, query, key, value, attn_mask)  # type: ignore[no-untyped-call]
+    return found
+
+
+class _Fused(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, attend: Any, *given: Any) -> torch.Tensor:
+        ctx.attend = attend
+        ctx.save_for_backward(*given)
+        _refuse_mixing("scaled_dot_product_attention", list(given), [v for v in given if there(v)])
+        query, key, value, mask = (each if each is None else each.raw for each in given)
+        return OnDevice(attend(query, key, value, mask))
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> tuple[Any, ...]:
+        *given, mask = ctx.saved_tensors
+        inputs = [each.raw.detach().requires_grad_() for each in given]
+        with torch.enable_grad():
+            made = ctx.attend(*inputs, mask if mask is None else mask.raw)
+        found = torch.autograd.grad(made, inputs, gradients[0].raw)
+        return None, *map(OnDevice, found), None
 
 
 def _cast(value: Any, dtype: torch.dtype) -> Any:
@@ -321,7 +308,14 @@ def _cast(value: Any, dtype: torch.dtype) -> Any:
     )
 
 
-_as_subclass, _inference_mode = torch.Tensor.as_subclass, torch.inference_mode
+def _pinned(self: torch.Tensor, *_: Any) -> torch.Tensor:
+    made = self.clone()
+    ledger.pin(made)
+    return made
+
+
+_as_subclass = torch.Tensor.as_subclass
+_run_backward = torch.autograd._engine_run_backward  # type: ignore[attr-defined]
 
 
 def _subclassed(self: torch.Tensor, cls: type) -> torch.Tensor:
@@ -342,15 +336,28 @@ def _no_grad(mode: Any = True) -> Any:
     return torch.no_grad() if mode else contextlib.nullcontext()
 
 
+def _backward(*args: Any, **kwargs: Any) -> Any:
+    """With the modes in autograd's own threads, too, where checkpoints are computed again."""
+    with _Function():
+        found = _run_backward(*args, **kwargs)
+    full, ledger.full = ledger.full, None
+    if full:
+        raise full
+    return found
+
+
 @contextlib.contextmanager
 def present() -> Any:
     """While this is open, tensors can be made on the device."""
-    torch.Tensor.as_subclass, torch.inference_mode = _subclassed, _no_grad
-    try:
-        with _Dispatch(), _Function():
-            yield ledger
-    finally:
-        torch.Tensor.as_subclass, torch.inference_mode = _as_subclass, _inference_mode
+    with (
+        patch.object(torch.Tensor, "as_subclass", _subclassed),
+        patch.object(torch.Tensor, "pin_memory", _pinned),
+        patch.object(torch, "inference_mode", _no_grad),
+        patch.object(torch.autograd, "_engine_run_backward", _backward),
+        _Dispatch(),
+        _Function(),
+    ):
+        yield ledger
 
 
 @contextlib.contextmanager

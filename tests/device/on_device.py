@@ -1,8 +1,9 @@
 """Updates of a trainer on the made-up device, with made-up rollouts; prints one JSON line.
 
-    python tests/device/on_device.py [--stock] [--family F] [--group G] [--updates N] [--limit MIB] [--mini] [name=value ...]
+    python tests/device/on_device.py [--stock] [--family F] [--group G] [--updates N] [--limit MIB] [--tokens I Q C] [--mini] [name=value ...]
 
-``waits`` of each update by place, ``peaks`` by phase in bytes. Rollouts are made up, so nothing here waits in one.
+Of each update: ``waits`` by place; ``copies`` to the device by what they wait for; in bytes what is held ``at_rest``, the ``peak``, and the least and most that ``plan`` and
+``check`` expect (``arithmetic``, which is for 16 bits: torch_dtype=bfloat16). Rollouts are made up, so nothing waits in one.
 """
 
 import argparse
@@ -14,25 +15,10 @@ from pathlib import Path
 
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
 ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks"), str(Path(__file__).parent)]
+sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
 
-import made_up  # noqa: E402  (before torch is asked for devices)
-
-
-def stand_in_for_cuda() -> None:
-    """Let transformers, accelerate and ms-swift choose the made-up device."""
-    import accelerate.state
-    import transformers.training_args as training_args
-
-    accelerate.state.PartialState.default_device = property(lambda self: made_up.DEVICE)
-    training_args.TrainingArguments.device = property(lambda self: (self._setup_devices, made_up.DEVICE)[1])
-    import swift.pipelines  # noqa: F401
-    import swift.rlhf_trainers.grpo_trainer  # noqa: F401
-
-    for module in list(sys.modules.values()):
-        if getattr(module, "__name__", "").startswith("swift."):
-            for name in {"get_device", "get_current_device"} & vars(module).keys():
-                setattr(module, name, lambda *_, **__: str(made_up.DEVICE))
+from tests.device import made_up  # noqa: E402  (before torch is asked for devices)
+from tests.device.stand_in import stand_in_for_cuda  # noqa: E402
 
 
 def read_arguments() -> tuple[argparse.Namespace, dict]:
@@ -43,6 +29,7 @@ def read_arguments() -> tuple[argparse.Namespace, dict]:
     parser.add_argument("--beta", type=float, default=0.04)
     parser.add_argument("--updates", type=int, default=2)
     parser.add_argument("--limit", type=float, default=0, help="MiB")
+    parser.add_argument("--tokens", type=int, nargs=3, help="of the image, of the question, of a completion")
     parser.add_argument("--mini", action="store_true", help="model and tokens of README's table; minutes")
     asked, words = parser.parse_known_args()
     options = {}
@@ -53,6 +40,40 @@ def read_arguments() -> tuple[argparse.Namespace, dict]:
         except ValueError:
             options[name] = value
     return asked, options
+
+
+def by_arithmetic(
+    model: Path, asked: argparse.Namespace, tokens: tuple[int, ...], options: dict
+) -> list[float]:
+    """Least and most bytes in forward and backward, without what CUDA takes for itself."""
+    from swift_grpo_ext.doctor.plan.memory import memory_range
+    from swift_grpo_ext.doctor.plan.models import shape_by_config
+    from swift_grpo_ext.doctor.plan.setting import Machine, Setting, Work
+
+    image, text, completion = tokens
+    full = options.get("tuner_type", "full") == "full"
+    trains_tower = {name: options.get(name, True) for name in ("freeze_vit", "freeze_aligner")}
+    work = Work(
+        full=full,
+        generations=asked.group,
+        text_tokens=text,
+        max_pixels=image * 28 * 28,
+        completion_tokens=completion,
+        kl=asked.beta > 0,
+        **trains_tower,
+    )
+    setting = Setting(
+        stage=0,
+        rollout="transformers",
+        micro_batch=asked.group,
+        checkpointing=options.get("checkpointing", True),
+        scoring="logits" if asked.stock else "chunks",
+        shared=1 if asked.stock else asked.group,
+    )
+    shape = shape_by_config(json.loads((model / "config.json").read_text()))
+    terms = memory_range(shape, work, setting, Machine(1, 1)).phases["update"]
+    ours = [term for term in terms if term.name != "CUDA context"]
+    return [sum(term.low for term in ours), sum(term.high for term in ours)]
 
 
 def main() -> None:
@@ -67,7 +88,9 @@ def main() -> None:
     from swift_grpo_ext.testing import tiny_checkpoint
 
     stand_in_for_cuda()
-    size, tokens = ("mini", (576, 42, 128)) if asked.mini else ("tiny", (64, 42, 16))
+    size = "mini" if asked.mini else "tiny"
+    tokens = tuple(asked.tokens or ((576, 42, 128) if asked.mini else (64, 42, 16)))
+    given = dict(options)
     case = Case(asked.group, *tokens, asked.beta, options.pop("checkpointing", True), False)
     updates = []
     with tempfile.TemporaryDirectory() as folder:
@@ -93,8 +116,10 @@ def main() -> None:
                     {
                         "total": sum(each[2] for each in waits),
                         "waits": waits,
+                        "copies": dict(ledger.copies),
                         "at_rest": at_rest,
-                        "peaks": dict(ledger.peaks),
+                        "peak": max(ledger.peaks.values()),
+                        "arithmetic": by_arithmetic(model, asked, tokens, given),
                     }
                 )
     print("FIGURES " + json.dumps(updates))

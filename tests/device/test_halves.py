@@ -6,8 +6,9 @@ from pathlib import Path
 
 CODE = f"""
 import sys
-sys.path.insert(0, {str(Path(__file__).parent)!r})
-import made_up, torch
+sys.path.insert(0, {str(Path(__file__).parents[2])!r})
+import torch
+from tests.device import made_up
 with made_up.present():
     from swift_grpo_ext.group.layout import PackForm
     from swift_grpo_ext.group.micro_batch import analyse, parts_of

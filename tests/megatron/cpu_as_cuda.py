@@ -1,13 +1,16 @@
 """Let code that was written for CUDA and NCCL run on a CPU: `import cpu_as_cuda` first, in a process of its own.
 
-Devices named "cuda", or by a number, become "cpu"; streams and events do nothing; the generator of CUDA is the CPU's; NCCL is
-gloo. The stand-ins for transformer_engine and flash-linear-attention are put on the path. It replaces functions of torch for
-good, so a process that did it can do nothing else.
+Devices named "cuda", or by a number, become "cpu", or with ``CUDA_AS="made up"`` the device of tests/device; streams and
+events do nothing; the generator of CUDA is the CPU's; NCCL is gloo. The stand-ins for transformer_engine and
+flash-linear-attention are put on the path. It replaces functions of torch for good, so a process that did it can do
+nothing else.
 """
 
+import atexit
 import contextlib
 import os
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 
 os.environ.setdefault("TORCHDYNAMO_DISABLE", "1")  # Megatron fuses small functions with torch.compile
@@ -20,6 +23,13 @@ import torch.distributed as dist
 from torch.overrides import TorchFunctionMode
 
 CPU = torch.device("cpu")
+if os.environ.get("CUDA_AS") == "made up":  # a device that refuses to mix with the CPU, in its place
+    from tests.device import made_up
+
+    CPU = made_up.DEVICE
+    PRESENT = ExitStack()  # open until the process ends
+    PRESENT.enter_context(made_up.present())
+    atexit.register(PRESENT.close)
 STORE = "CPU_AS_CUDA_STORE"  # a file that is not there yet, by which ranks find each other; else by environment variables
 MEMORY = 16 << 30  # bytes that the device says it has
 CAPABILITY = (8, 0)
@@ -49,11 +59,13 @@ class OnCpu(TorchFunctionMode):
     def __torch_function__(self, function, types, args=(), kwargs=None):
         kwargs = dict(kwargs or {})
         name = getattr(function, "__name__", "")
-        if name in ("cuda", "pin_memory") and args:
+        if name == "cuda" and args:
+            return args[0].to(CPU)
+        if name == "pin_memory" and args:
             return args[0]
         if name == "type" and len(args) == 1 and not kwargs:
             # Megatron's optimizer compares this text with "torch.cuda.FloatTensor".
-            return function(*args).replace("torch.", "torch.cuda.", 1)
+            return "torch.cuda." + function(*args).rpartition(".")[2]
         if "device" in kwargs:
             kwargs["device"] = on_cpu(kwargs["device"])
         if name == "to" and len(args) > 1:
@@ -156,7 +168,7 @@ def replace_cuda():
 
 def replace_modules():
     module = torch.nn.Module
-    module.cuda = lambda self, device=None: self
+    module.cuda = lambda self, device=None: self.to(CPU)
     move = module.to
 
     def to(self, *args, **kwargs):

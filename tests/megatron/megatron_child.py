@@ -9,6 +9,7 @@ import json
 import os
 import sys
 import time
+from importlib import import_module
 from pathlib import Path
 
 import cpu_as_cuda  # before anything else imports torch
@@ -172,6 +173,11 @@ def main():
     runs = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
     from swift.megatron import megatron_rlhf_main
 
+    if cpu_as_cuda.CPU.type != "cpu":
+        from tests.device.stand_in import have_ms_swift_choose
+
+        import_module("swift.megatron.trainers.grpo_trainer")
+        have_ms_swift_choose()
     from swift_grpo_ext.settings import current_settings
 
     made_up.register_reward()

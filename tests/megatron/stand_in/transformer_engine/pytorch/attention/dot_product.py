@@ -86,7 +86,7 @@ class DotProductAttention(nn.Module):
         if mask_type == "arbitrary" or ("padding" in mask_type and attention_mask is not None):
             mask = ~attention_mask
         if "causal" in mask_type and (mask is not None or q.shape[2] != k.shape[2]):
-            below = _below(q.shape[2], k.shape[2], k.shape[2] - q.shape[2])
+            below = _below(q, k, k.shape[2] - q.shape[2])
             mask = below if mask is None else mask & below
         if core_attention_bias is not None:
             bias = core_attention_bias.to(q.dtype)
@@ -108,13 +108,13 @@ class DotProductAttention(nn.Module):
             v = value[start_k : start_k + length_k].transpose(0, 1)[None]
             mask = None
             if "bottom_right" in mask_type:
-                mask = _below(length_q, length_k, length_k - length_q)
+                mask = _below(q, k, length_k - length_q)
             elif "causal" in mask_type and length_q != length_k:
-                mask = _below(length_q, length_k, 0)
+                mask = _below(q, k, 0)
             parts.append(
                 self._attend(q, k, v, mask, "causal" in mask_type and mask is None)[0].transpose(0, 1)
             )
-            places.append(torch.arange(start_q, start_q + length_q))
+            places.append(torch.arange(start_q, start_q + length_q, device=query.device))
         return made.index_copy(0, torch.cat(places), torch.cat(parts)).reshape(query.shape[0], -1)
 
     def _attend(self, q, k, v, mask, causal):
@@ -131,6 +131,6 @@ class DotProductAttention(nn.Module):
         )
 
 
-def _below(queries, keys, diagonal):
+def _below(q, k, diagonal):
     """True where a query sees a key: on or below a diagonal."""
-    return torch.ones(queries, keys, dtype=torch.bool).tril(diagonal)
+    return torch.ones(q.shape[2], k.shape[2], dtype=torch.bool, device=q.device).tril(diagonal)

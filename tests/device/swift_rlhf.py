@@ -1,0 +1,154 @@
+"""Runs of `swift rlhf` on the made-up device, one after the other in this process, with real rollouts.
+
+    python tests/device/swift_rlhf.py RUNS.jsonl        (under torchrun for more ranks)
+
+Each line is an object: ``words`` of a command, ``variables`` of the environment, and, where they are wanted, a ``limit`` of the
+device in bytes, or a ``phase`` in which no allocation succeeds, so many ``times``, on one ``rank`` or on all. Phases are ``rollout``, ``inputs`` (the batch's way to the device), ``tower``, ``reference`` (passes without
+gradients), ``policy``, ``loss``, ``backward`` and ``optimizer``. Prints a line ``ENDED {...}`` for each run.
+"""
+
+import contextlib
+import gc
+import json
+import logging
+import os
+import sys
+import traceback
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import MethodType
+from typing import Any
+from unittest.mock import patch
+
+os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))
+
+import torch  # noqa: E402
+
+from tests.device import made_up  # noqa: E402  (before torch is asked for devices)
+from tests.device.stand_in import stand_in_for_cuda  # noqa: E402
+
+
+class Full:
+    """A phase in which nothing can be allocated, so many times."""
+
+    def __init__(self, phase: str, times: int, rank: str) -> None:
+        self.phase = phase if rank in ("", os.environ.get("RANK", "")) else ""
+        self.left = times
+
+    @contextlib.contextmanager
+    def during(self, phase: str) -> Iterator[None]:
+        """Open while the run is in a phase."""
+        ledger = made_up.ledger
+        before = ledger.limit
+        if phase == self.phase and self.left > 0:
+            ledger.limit = ledger.allocated
+        try:
+            with made_up.phase(phase):
+                yield
+        except torch.OutOfMemoryError:
+            self.left -= phase == self.phase
+            raise
+        finally:
+            ledger.limit = before
+
+    def watch(self, trainer: Any) -> None:
+        """See the phases of a trainer that is built."""
+        model = trainer.accelerator.unwrap_model(trainer.model)
+        for name, part in model.named_modules():
+            if name.endswith(("visual", "vision_tower")):
+                self._wrap(
+                    part, "forward", lambda: "tower" if made_up.ledger.phase != "rollout" else "rollout"
+                )
+        self._wrap(trainer, "_generate_completions", lambda: "rollout")
+        self._wrap(trainer, "_prepare_batch_inputs", lambda: "inputs")
+        self._wrap(trainer, "compute_loss", lambda: "loss")
+        passes = "_get_per_token_logps_and_entropies"
+        self._wrap(trainer, passes, lambda: "policy" if torch.is_grad_enabled() else "reference")
+        self._wrap(trainer.accelerator, "backward", lambda: "backward")
+        make = trainer.create_optimizer
+
+        def create(*args: Any, **kwargs: Any) -> Any:
+            optimizer = make(*args, **kwargs)
+            self._wrap(optimizer, "step", lambda: "optimizer")
+            return optimizer
+
+        trainer.create_optimizer = create
+
+    def _wrap(self, owner: Any, name: str, phase: Callable[[], str]) -> None:
+        inner = getattr(owner, name)
+
+        def within(_: Any, *args: Any, **kwargs: Any) -> Any:
+            with self.during(phase()):
+                return inner(*args, **kwargs)
+
+        setattr(owner, name, MethodType(within, owner))
+
+
+def run(
+    words: list[str],
+    variables: dict[str, str],
+    limit: int = 0,
+    phase: str = "",
+    times: int = 1,
+    rank: str = "",
+) -> dict[str, Any]:
+    """One run: its error as its user sees it, what our lines said, sums of the weights, and the peaks."""
+    from swift.pipelines.train.rlhf import SwiftRLHF
+
+    class OnDevice(SwiftRLHF):
+        def train(self, trainer: Any) -> Any:
+            Full(phase, times, rank).watch(trainer)
+            trained = super().train(trainer)
+            weights.extend(float(p.double().abs().sum()) for p in trainer.model.parameters())
+            return trained
+
+    from swift.rlhf_trainers import GRPOTrainer
+
+    from tests.trainer import many_rows
+
+    told: list[str] = []
+    weights: list[float] = []
+    listener = logging.Handler()
+    listener.emit = lambda record: told.append(record.getMessage())  # type: ignore[method-assign]
+    logging.getLogger("swift").addHandler(listener)
+    before, error, stack = dict(os.environ), "", ""
+    os.environ.update(variables)
+    made_up.ledger.reset()
+    made_up.ledger.limit, made_up.ledger.full = limit, None
+    try:
+        made_up_turns = patch.object(GRPOTrainer, "_rollout", many_rows.rollout)
+        with made_up_turns if "ROWS_OF" in variables else contextlib.nullcontext():
+            OnDevice(words).main()
+    except (Exception, SystemExit) as raised:
+        from swift_grpo_ext.doctor.faults import in_one_line
+
+        error, stack = f"{type(raised).__name__}: {raised}", traceback.format_exc()
+        error = str(in_one_line(raised, raised.__traceback__) or error)
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+        made_up.ledger.limit = 0
+        logging.getLogger("swift").removeHandler(listener)
+    gc.collect()
+    return {
+        "error": error,
+        "stack": stack,
+        "told": [line for line in told if "swift-grpo-ext" in line],
+        "weights": weights,
+        "peaks": dict(made_up.ledger.peaks),
+        "left": made_up.ledger.allocated,  # bytes that are still held
+    }
+
+
+def main() -> None:
+    """Run what the file lists."""
+    stand_in_for_cuda()
+    with made_up.present():
+        for line in Path(sys.argv[1]).read_text().splitlines():
+            print("\nENDED " + json.dumps(run(**json.loads(line))), flush=True)
+
+
+if __name__ == "__main__":
+    main()
