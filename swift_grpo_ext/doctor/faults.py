@@ -90,8 +90,8 @@ _FAULTS = (
     _Fault(
         "",
         "OutOfMemoryError",
-        "`swift-grpo-ext plan` says what fits; --tuner_type lora and ZeRO need less",
-        "weights, the optimizer's states or an evaluation do not fit: {error}",
+        "`swift-grpo-ext plan` says what fits; --tuner_type lora, ZeRO (--deepspeed) and a smaller "
+        "--per_device_train_batch_size need less",
     ),
     _Fault(
         "",

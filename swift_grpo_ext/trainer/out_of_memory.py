@@ -28,8 +28,9 @@ def named_while_generating() -> Iterator[None]:
         yield
     except torch.OutOfMemoryError as error:
         raise torch.OutOfMemoryError(
-            f"{error}\n{OURS}completions do not fit while they are generated -> --use_vllm true, or a "
-            "smaller --max_completion_length or --steps_per_generation"
+            f"{error}\n{OURS}completions do not fit while they are generated -> --use_vllm true (there a "
+            "smaller --vllm_gpu_memory_utilization), or a smaller --max_completion_length or "
+            "--steps_per_generation"
         ) from error
 
 

@@ -53,7 +53,7 @@ BEFORE_BACKWARD = ("inputs", "tower", "reference", "policy", "loss")
 MICRO_BATCH = "swift-grpo-ext: a micro-batch of {} does not fit -> "
 SMALLEST = MICRO_BATCH.format(8) + "a smaller --max_completion_length"
 ROLLOUT = "swift-grpo-ext: completions do not fit while they are generated -> --use_vllm true"
-ELSE = "swift-grpo-ext: weights, the optimizer's states or an evaluation do not fit: OutOfMemoryError"
+ELSE = "swift-grpo-ext: OutOfMemoryError: madeup out of memory."
 
 
 def command(model, digits, output, **options):
