@@ -144,8 +144,8 @@ def run(
 
 def main() -> None:
     """Run what the file lists."""
-    stand_in_for_cuda()
-    with made_up.present():
+    with made_up.present():  # ms-swift's decorators of inference mode are made while it is imported
+        stand_in_for_cuda()
         for line in Path(sys.argv[1]).read_text().splitlines():
             print("\nENDED " + json.dumps(run(**json.loads(line))), flush=True)
 
