@@ -4,6 +4,7 @@ Writes what each run logged, or the error that ended it, to OUTPUT/results.json.
 """
 
 import json
+import os
 import sys
 from contextlib import nullcontext
 from pathlib import Path
@@ -14,12 +15,14 @@ import swift
 from pairs.scripted import installed
 from reverting import revert
 from swift.rewards import orms
+from swift.trainers.trainer_factory import TrainerFactory
 
 import swift_grpo_ext
 import swift_grpo_ext.trainer.arguments as arguments
 from swift_grpo_ext import testing
 from swift_grpo_ext.compat import registry
 
+os.environ["SWIFT_GRPO_EXT_GROUP_BATCH"] = "0"  # else micro-batches become one, and nothing is accumulated
 MODEL, DATA, OUTPUT = sys.argv[1], sys.argv[2], Path(sys.argv[3])
 ACCUMULATE = {"per_device_train_batch_size": 1, "gradient_accumulation_steps": 4}
 BF16 = {"bf16": True, "torch_dtype": "bfloat16"}
@@ -53,6 +56,7 @@ def without_patches():
     refused2 = run("refused2", deepspeed="zero2_offload", **ACCUMULATE)
     refused3 = run("refused3", **LORA_ZERO3)
     arguments.refuse = lambda run: None
+    TrainerFactory.TRAINER_MAPPING["grpo"] = "swift.rlhf_trainers.GRPOTrainer"
     stock2 = run("stock2", deepspeed="zero2_offload", **ACCUMULATE)
     stock3 = run("stock3", **LORA_ZERO3)
     return {
