@@ -3,8 +3,9 @@
 Its tensors are a wrapper subclass around ordinary CPU tensors, under the device type that PyTorch keeps for
 backends written in Python. What a GPU refuses (operands on two devices) is refused; what makes the host wait
 for a GPU (``item``, ``tolist``, ``nonzero``, copies to the CPU) is counted by phase and by the line that asked;
-copies to the device are counted by what they would wait for; live storages are added up as CUDA's allocator would see them, with a limit that raises
-``torch.OutOfMemoryError``. What it does not prove, docs/modes.md says: kernels, streams, autotuners, NCCL.
+copies to the device are counted by what they would wait for; live storages are added up as CUDA's allocator would
+see them, with a limit that raises ``torch.OutOfMemoryError``. What it does not prove, docs/modes.md says: kernels,
+streams, autotuners, NCCL.
 """
 
 import contextlib

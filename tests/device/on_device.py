@@ -2,8 +2,8 @@
 
     python tests/device/on_device.py [--stock] [--family F] [--group G] [--updates N] [--limit MIB] [--tokens I Q C] [--mini] [name=value ...]
 
-Of each update: ``waits`` by place; ``copies`` to the device by what they wait for; in bytes what is held ``at_rest``, the ``peak``, and the least and most that ``plan`` and
-``check`` expect (``arithmetic``, which is for 16 bits: torch_dtype=bfloat16). Rollouts are made up, so nothing waits in one.
+Of each update: ``waits`` by place, ``copies`` to the device by what they wait for, and in bytes what is held ``at_rest`` and the
+``peak``. Rollouts are made up, so nothing waits in one.
 """
 
 import argparse
@@ -42,40 +42,6 @@ def read_arguments() -> tuple[argparse.Namespace, dict]:
     return asked, options
 
 
-def by_arithmetic(
-    model: Path, asked: argparse.Namespace, tokens: tuple[int, ...], options: dict
-) -> list[float]:
-    """Least and most bytes in forward and backward, without what CUDA takes for itself."""
-    from swift_grpo_ext.doctor.plan.memory import memory_range
-    from swift_grpo_ext.doctor.plan.models import shape_by_config
-    from swift_grpo_ext.doctor.plan.setting import Machine, Setting, Work
-
-    image, text, completion = tokens
-    full = options.get("tuner_type", "full") == "full"
-    trains_tower = {name: options.get(name, True) for name in ("freeze_vit", "freeze_aligner")}
-    work = Work(
-        full=full,
-        generations=asked.group,
-        text_tokens=text,
-        max_pixels=image * 28 * 28,
-        completion_tokens=completion,
-        kl=asked.beta > 0,
-        **trains_tower,
-    )
-    setting = Setting(
-        stage=0,
-        rollout="transformers",
-        micro_batch=asked.group,
-        checkpointing=options.get("checkpointing", True),
-        scoring="logits" if asked.stock else "chunks",
-        shared=1 if asked.stock else asked.group,
-    )
-    shape = shape_by_config(json.loads((model / "config.json").read_text()))
-    terms = memory_range(shape, work, setting, Machine(1, 1)).phases["update"]
-    ours = [term for term in terms if term.name != "CUDA context"]
-    return [sum(term.low for term in ours), sum(term.high for term in ours)]
-
-
 def main() -> None:
     asked, options = read_arguments()
     os.environ.setdefault("SWIFT_GRPO_EXT_DISABLE", "callbacks")
@@ -90,7 +56,6 @@ def main() -> None:
     stand_in_for_cuda()
     size = "mini" if asked.mini else "tiny"
     tokens = tuple(asked.tokens or ((576, 42, 128) if asked.mini else (64, 42, 16)))
-    given = dict(options)
     case = Case(asked.group, *tokens, asked.beta, options.pop("checkpointing", True), False)
     updates = []
     with tempfile.TemporaryDirectory() as folder:
@@ -119,7 +84,6 @@ def main() -> None:
                         "copies": dict(ledger.copies),
                         "at_rest": at_rest,
                         "peak": max(ledger.peaks.values()),
-                        "arithmetic": by_arithmetic(model, asked, tokens, given),
                     }
                 )
     print("FIGURES " + json.dumps(updates))

@@ -2,9 +2,10 @@
 
     python tests/device/swift_rlhf.py RUNS.jsonl        (under torchrun for more ranks)
 
-Each line is an object: ``words`` of a command, ``variables`` of the environment, and, where they are wanted, a ``limit`` of the
-device in bytes, or a ``phase`` in which no allocation succeeds, so many ``times``, on one ``rank`` or on all. Phases are ``rollout``, ``inputs`` (the batch's way to the device), ``tower``, ``reference`` (passes without
-gradients), ``policy``, ``loss``, ``backward`` and ``optimizer``. Prints a line ``ENDED {...}`` for each run.
+Each line is an object: ``words`` of a command, ``variables`` of the environment, and, where they are wanted, a ``limit``
+of the device in bytes, or a ``phase`` in which no allocation succeeds, so many ``times``, on one ``rank`` or on all.
+Phases are ``rollout``, ``inputs`` (the batch's way to the device), ``tower``, ``reference`` (passes without gradients),
+``policy``, ``loss``, ``backward`` and ``optimizer``. Prints a line ``ENDED {...}`` for each run.
 """
 
 import contextlib

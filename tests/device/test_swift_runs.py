@@ -116,17 +116,13 @@ def test_what_watches_and_evaluates_stays_on_the_device_and_memory_that_runs_out
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_each_way_stays_on_the_device(tiny_qwen, digits, tmp_path):
-    resumed = {"resume_from_checkpoint": tmp_path / "saved/checkpoint-1"}
+    more = {
+        "resumed": {"resume_from_checkpoint": tmp_path / "saved/checkpoint-1"},
+        "held out": {"val_dataset": f"{digits.test}#8"},
+    }
     runs = []
     for name, options in WAYS.items():
-        more = (
-            resumed
-            if name == "resumed"
-            else {"val_dataset": f"{digits.test}#8"}
-            if name == "held out"
-            else {}
-        )
-        words = command(tiny_qwen, digits, tmp_path / name.replace(" ", "_"), **options, **more)
+        words = command(tiny_qwen, digits, tmp_path / name.replace(" ", "_"), **options, **more.get(name, {}))
         variables = {"ROWS_OF": ROWS_OF[name]} if name in ROWS_OF else {}
         runs.append({"words": words, "variables": variables})
         if name == "cut by free memory":

@@ -10,7 +10,6 @@ import atexit
 import contextlib
 import os
 import sys
-from contextlib import ExitStack
 from pathlib import Path
 
 os.environ.setdefault("TORCHDYNAMO_DISABLE", "1")  # Megatron fuses small functions with torch.compile
@@ -22,12 +21,12 @@ import torch._dynamo  # noqa: F401  (its table of torch functions is made before
 import torch.distributed as dist
 from torch.overrides import TorchFunctionMode
 
-CPU = torch.device("cpu")
+DEVICE = torch.device("cpu")
 if os.environ.get("CUDA_AS") == "made up":  # a device that refuses to mix with the CPU, in its place
     from tests.device import made_up
 
-    CPU = made_up.DEVICE
-    PRESENT = ExitStack()  # open until the process ends
+    DEVICE = made_up.DEVICE
+    PRESENT = contextlib.ExitStack()  # open until the process ends
     PRESENT.enter_context(made_up.present())
     atexit.register(PRESENT.close)
 STORE = "CPU_AS_CUDA_STORE"  # a file that is not there yet, by which ranks find each other; else by environment variables
@@ -45,12 +44,12 @@ TYPES = {
 
 
 def on_cpu(device):
-    """The device that is meant, with CUDA read as the CPU; what is no device stays as it is."""
+    """The device that is meant, with CUDA read as the one that stands in; what is no device stays as it is."""
     if isinstance(device, torch.device):
-        return CPU if device.type == "cuda" else device
+        return DEVICE if device.type == "cuda" else device
     if isinstance(device, str):
-        return CPU if device.split(":")[0] == "cuda" else device
-    return CPU if isinstance(device, int) and not isinstance(device, bool) else device
+        return DEVICE if device.split(":")[0] == "cuda" else device
+    return DEVICE if isinstance(device, int) and not isinstance(device, bool) else device
 
 
 class OnCpu(TorchFunctionMode):
@@ -60,7 +59,7 @@ class OnCpu(TorchFunctionMode):
         kwargs = dict(kwargs or {})
         name = getattr(function, "__name__", "")
         if name == "cuda" and args:
-            return args[0].to(CPU)
+            return args[0].to(DEVICE)
         if name == "pin_memory" and args:
             return args[0]
         if name == "type" and len(args) == 1 and not kwargs:
@@ -85,7 +84,7 @@ class Stream:
     """A stream in which everything has happened already."""
 
     def __init__(self, *args, **kwargs):
-        self.device, self.cuda_stream = CPU, 0
+        self.device, self.cuda_stream = DEVICE, 0
 
     def __enter__(self):
         return self
@@ -138,7 +137,7 @@ def replace_cuda():
     cuda.current_stream = cuda.default_stream = lambda *args, **kwargs: stream
     cuda.stream = cuda.device = lambda given: contextlib.nullcontext()
     cuda.is_available = lambda: False  # torch asks before it uses CUDA in earnest; Megatron does not ask
-    cuda.current_device = lambda: CPU
+    cuda.current_device = lambda: DEVICE
     cuda.device_count = lambda: int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
     cuda.get_device_properties = lambda *args, **kwargs: Properties()
     cuda.get_device_capability = lambda *args, **kwargs: CAPABILITY
@@ -168,7 +167,7 @@ def replace_cuda():
 
 def replace_modules():
     module = torch.nn.Module
-    module.cuda = lambda self, device=None: self.to(CPU)
+    module.cuda = lambda self, device=None: self.to(DEVICE)
     move = module.to
 
     def to(self, *args, **kwargs):

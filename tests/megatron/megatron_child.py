@@ -173,7 +173,7 @@ def main():
     runs = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
     from swift.megatron import megatron_rlhf_main
 
-    if cpu_as_cuda.CPU.type != "cpu":
+    if cpu_as_cuda.DEVICE.type != "cpu":
         from tests.device.stand_in import have_ms_swift_choose
 
         import_module("swift.megatron.trainers.grpo_trainer")
