@@ -136,7 +136,7 @@ class PackShape:
     completion: int  # most tokens of a completion
     trained: Trained = "lora"
     checkpointing: bool = True  # gradient checkpointing is on
-    spare: bool = True  # layers may keep activations in half of what sharing saves (`group.recompute`)
+    spare: bool = True  # layers may keep their activations (`layers_to_keep`)
 
 
 def pack_bytes(shape: PackShape, completions: int) -> float:
@@ -145,10 +145,21 @@ def pack_bytes(shape: PackShape, completions: int) -> float:
     tokens = shape.prompt + completions * shape.completion
     held = row_bytes(sizes, tokens, shape.trained, shape.checkpointing)
     if shape.checkpointing and shape.spare:
-        spared = completions * (shape.prompt + shape.completion) - tokens
-        layer = sizes.kept(shape.trained)
-        held += tokens * layer + 0.5 * spared * (CHECKPOINT * sizes.layers * sizes.hidden + layer)
+        rows = completions * (shape.prompt + shape.completion)
+        further = layers_to_keep(sizes, rows, tokens, shape.trained) - 1  # one is inside `row_bytes`
+        held += further * tokens * sizes.kept(shape.trained)
     return held + chunk_of_logits(sizes, completions * shape.completion)
+
+
+def layers_to_keep(sizes: TextSizes, rows: int, tokens: int, trained: Trained) -> int:
+    """How many of the last layers may keep their activations: about half as many as would undo the saving.
+
+    Each token that is in `rows` and not among the `tokens` of the pack would hold the inputs of all layers
+    and one layer's activations. The last layer is kept in any case: the backward pass begins with it.
+    """
+    layer = sizes.kept(trained)
+    saved = (rows - tokens) * (CHECKPOINT * sizes.layers * sizes.hidden + layer)
+    return min(sizes.layers, max(1, round(saved / (2 * tokens * layer))))
 
 
 def row_bytes(sizes: TextSizes, tokens: float, trained: Trained, checkpointing: bool) -> float:

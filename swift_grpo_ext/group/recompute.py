@@ -17,6 +17,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import CheckpointWrapper
 
+from swift_grpo_ext.group.pack_memory import Trained, layers_to_keep, text_sizes_of
 from swift_grpo_ext.group.shared_prefix import Pack
 from swift_grpo_ext.swap import swapped
 
@@ -32,30 +33,18 @@ def reduced_compute(decoder: nn.Module, pack: Pack, recompute: bool) -> Iterator
     """
     layers = list(getattr(decoder, "layers", []))
     with ExitStack() as stack:
-        if recompute and torch.is_grad_enabled():
-            kept = layers[len(layers) - layers_to_keep(layers, pack) :]
+        if layers and recompute and torch.is_grad_enabled():
+            kept = layers[-_how_many_to_keep(decoder, layers[-1], pack) :]
             stack.enter_context(without_reentrance(layers, kept))
         if layers and not (torch.is_grad_enabled() and _is_computed_again(layers[-1])):
             stack.enter_context(_predicting_only(layers[-1], pack))
         yield
 
 
-def layers_to_keep(layers: list[nn.Module], pack: Pack) -> int:
-    """How many of the last layers may keep their activations: half as many as would undo the saving.
-
-    Each row that is not in the pack would hold the inputs of all layers and one layer's activations.
-    The last layer is kept in any case: the backward pass begins with it.
-    """
-    if not layers:
-        return 0
-    # Adapters count, too: without them LoRA's peak was 0.45 of stock, with them 0.39, in the same time
-    # (benchmarks/update_phase.py --size mini --tuner lora).
-    linear = [part for part in layers[-1].modules() if isinstance(part, nn.Linear)]
-    width = sum(part.in_features + part.out_features for part in linear)
-    inputs = len(layers) * sum(part.in_features for part in linear[:1])
-    tokens = pack.layout.length
-    saved = (pack.batch * pack.seq - tokens) * (inputs + width)
-    return min(len(layers), max(1, saved // max(1, 2 * tokens * width)))
+def _how_many_to_keep(decoder: nn.Module, last: nn.Module, pack: Pack) -> int:
+    sizes = text_sizes_of(decoder.config)
+    trained: Trained = "full" if all(weight.requires_grad for weight in last.parameters()) else "lora"
+    return layers_to_keep(sizes, pack.batch * pack.seq, pack.layout.length, trained) if sizes else 1
 
 
 def _is_checkpointed(layer: nn.Module) -> bool:

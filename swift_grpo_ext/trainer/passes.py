@@ -11,7 +11,6 @@ from torch import nn
 from swift_grpo_ext.features import Features
 from swift_grpo_ext.group.cut import BatchSizes
 from swift_grpo_ext.group.interface import take_packs
-from swift_grpo_ext.group.layout import PackForm
 from swift_grpo_ext.group.media import GRIDS_OF
 from swift_grpo_ext.group.micro_batch import MicroBatch, analyse, in_parts
 from swift_grpo_ext.group.self_check import forward_dtype
@@ -130,10 +129,10 @@ class Passes:
             yield
 
     def stored(self, batches: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Prepared micro-batches, with the pixels of those that have been encoded in the main memory."""
-        for batch in batches if "vision_once" in self.features else ():
-            analysed = self.batches.of(batch["grpo_batch"]).batch
-            if analysed is not None and analysed.media:
+        """Prepared micro-batches, with each distinct image once, and in the main memory."""
+        for batch in () if self.features.stock_forward else batches:
+            analysed = self._analysed(batch["model_inputs"], batch["grpo_batch"], self.features)
+            if analysed.media:
                 batch["model_inputs"] = analysed.store_pixels()
         return batches
 
@@ -158,7 +157,7 @@ class Passes:
             return nullcontext()
         record = self.batches.of(grpo_batch)
         if record.packs is None:
-            record.packs = self._packs_of(self._analysed(model_inputs, grpo_batch, self._form))
+            record.packs = self._packs_of(self._analysed(model_inputs, grpo_batch, self.features))
         return swapped(host, "dynamic_num_samples", False) if record.packs else nullcontext()
 
     def _packs_of(self, batch: MicroBatch) -> int:
@@ -211,7 +210,7 @@ class Passes:
         host = self._host
         grpo_batch = asked.grpo_batch
         shares = "shared_prefix" in features
-        batch = self._analysed(asked.model_inputs, grpo_batch, self._form if shares else None)
+        batch = self._analysed(asked.model_inputs, grpo_batch, features)
         leaves_out = "skip_zero_advantage" in features and not batch.reason
         return Request(
             asked.model,
@@ -263,12 +262,13 @@ class Passes:
         reference = self._host.ref_model
         return reference is not None and unwrapped(model) is unwrapped(reference)
 
-    def _analysed(self, model_inputs: Inputs, grpo_batch: GRPOBatch, form: PackForm | None) -> MicroBatch:
-        """Images and groups of a micro-batch; found out at its first pass."""
+    def _analysed(self, model_inputs: Inputs, grpo_batch: GRPOBatch, features: Features) -> MicroBatch:
+        """Images and groups of a micro-batch; found out once."""
+        form = self._form if "shared_prefix" in features else None
         record = self.batches.of(grpo_batch)
         known = record.batch
-        same = known is not None and known.given["input_ids"] is model_inputs["input_ids"]
-        if known is None or not same or known.form is not form:
+        ids = model_inputs["input_ids"]
+        if known is None or known.given["input_ids"] is not ids or known.form is not form:
             known = record.batch = analyse(model_inputs, grpo_batch.completion_mask, self._family, form)
             if known.reason:
                 self._say(f"micro-batch not packed ({known.reason}): stock forward used")

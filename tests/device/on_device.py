@@ -1,9 +1,9 @@
-"""Updates of a trainer on the made-up device, with made-up rollouts; prints one JSON line.
+"""Updates of a trainer on the made-up device, with made-up rollouts; prints a line ``FIGURES [...]``.
 
-    python tests/device/on_device.py [--stock] [--family F] [--group G] [--updates N] [--limit MIB] [--tokens I Q C] [--mini] [name=value ...]
+    python tests/device/on_device.py [--stock] [--family F] [--group G] [--updates N] [--limit MIB] [--tokens I Q C] [--mini] [--config] [name=value ...]
 
 Of each update: ``waits`` by place, ``copies`` to the device by what they wait for, and in bytes what is held ``at_rest`` and the
-``peak``. Rollouts are made up, so nothing waits in one.
+``peaks`` by phase. Rollouts are made up, so nothing waits in one.
 """
 
 import argparse
@@ -18,6 +18,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
 
 from tests.device import made_up  # noqa: E402  (before torch is asked for devices)
+from tests.device.phases import Phases  # noqa: E402
 from tests.device.stand_in import stand_in_for_cuda  # noqa: E402
 
 
@@ -31,6 +32,7 @@ def read_arguments() -> tuple[argparse.Namespace, dict]:
     parser.add_argument("--limit", type=float, default=0, help="MiB")
     parser.add_argument("--tokens", type=int, nargs=3, help="of the image, of the question, of a completion")
     parser.add_argument("--mini", action="store_true", help="model and tokens of README's table; minutes")
+    parser.add_argument("--config", action="store_true", help="print the model's, too")
     asked, words = parser.parse_known_args()
     options = {}
     for word in words:
@@ -69,6 +71,7 @@ def main() -> None:
         with made_up.present() as ledger:
             path = HOST if asked.stock else OURS
             trainer = build_trainer(path, model, rows, Path(folder, "run"), case, use_cpu=False, **options)
+            Phases().watch(trainer)
             for _ in range(asked.updates):
                 made_up_rollouts(trainer, case, 0)
                 trainer.model.zero_grad(set_to_none=True)
@@ -83,9 +86,11 @@ def main() -> None:
                         "waits": waits,
                         "copies": dict(ledger.copies),
                         "at_rest": at_rest,
-                        "peak": max(ledger.peaks.values()),
+                        "peaks": dict(ledger.peaks),
                     }
                 )
+        if asked.config:
+            print("CONFIG " + json.dumps(json.loads(Path(model, "config.json").read_text())))
     print("FIGURES " + json.dumps(updates))
 
 

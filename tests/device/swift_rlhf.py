@@ -15,9 +15,7 @@ import logging
 import os
 import sys
 import traceback
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import MethodType
 from typing import Any
 from unittest.mock import patch
 
@@ -25,66 +23,9 @@ os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-import torch  # noqa: E402
-
 from tests.device import made_up  # noqa: E402  (before torch is asked for devices)
+from tests.device.phases import Phases  # noqa: E402
 from tests.device.stand_in import stand_in_for_cuda  # noqa: E402
-
-
-class Full:
-    """A phase in which nothing can be allocated, so many times."""
-
-    def __init__(self, phase: str, times: int, rank: str) -> None:
-        self.phase = phase if rank in ("", os.environ.get("RANK", "")) else ""
-        self.left = times
-
-    @contextlib.contextmanager
-    def during(self, phase: str) -> Iterator[None]:
-        """Open while the run is in a phase."""
-        ledger = made_up.ledger
-        before = ledger.limit
-        if phase == self.phase and self.left > 0:
-            ledger.limit = ledger.allocated
-        try:
-            with made_up.phase(phase):
-                yield
-        except torch.OutOfMemoryError:
-            self.left -= phase == self.phase
-            raise
-        finally:
-            ledger.limit = before
-
-    def watch(self, trainer: Any) -> None:
-        """See the phases of a trainer that is built."""
-        model = trainer.accelerator.unwrap_model(trainer.model)
-        for name, part in model.named_modules():
-            if name.endswith(("visual", "vision_tower")):
-                self._wrap(
-                    part, "forward", lambda: "tower" if made_up.ledger.phase != "rollout" else "rollout"
-                )
-        self._wrap(trainer, "_generate_completions", lambda: "rollout")
-        self._wrap(trainer, "_prepare_batch_inputs", lambda: "inputs")
-        self._wrap(trainer, "compute_loss", lambda: "loss")
-        passes = "_get_per_token_logps_and_entropies"
-        self._wrap(trainer, passes, lambda: "policy" if torch.is_grad_enabled() else "reference")
-        self._wrap(trainer.accelerator, "backward", lambda: "backward")
-        make = trainer.create_optimizer
-
-        def create(*args: Any, **kwargs: Any) -> Any:
-            optimizer = make(*args, **kwargs)
-            self._wrap(optimizer, "step", lambda: "optimizer")
-            return optimizer
-
-        trainer.create_optimizer = create
-
-    def _wrap(self, owner: Any, name: str, phase: Callable[[], str]) -> None:
-        inner = getattr(owner, name)
-
-        def within(_: Any, *args: Any, **kwargs: Any) -> Any:
-            with self.during(phase()):
-                return inner(*args, **kwargs)
-
-        setattr(owner, name, MethodType(within, owner))
 
 
 def run(
@@ -100,7 +41,7 @@ def run(
 
     class OnDevice(SwiftRLHF):
         def train(self, trainer: Any) -> Any:
-            Full(phase, times, rank).watch(trainer)
+            Phases(phase, times, rank).watch(trainer)
             trained = super().train(trainer)
             weights.extend(float(p.double().abs().sum()) for p in trainer.model.parameters())
             return trained

@@ -1,17 +1,19 @@
 """What is spared is not computed, and nothing that anyone reads changes by it."""
 
 from contextlib import nullcontext
+from dataclasses import replace
 
 import pytest
 import torch
 from peft import LoraConfig, get_peft_model
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from swift_grpo_ext.group import interface
+from swift_grpo_ext.group import interface, recompute
 from swift_grpo_ext.group.forward import packed_scores
 from swift_grpo_ext.group.layout import PackForm
 from swift_grpo_ext.group.micro_batch import pack_inputs
-from swift_grpo_ext.group.recompute import layers_to_keep, reduced_compute
+from swift_grpo_ext.group.pack_memory import TextSizes, layers_to_keep
+from swift_grpo_ext.group.recompute import reduced_compute
 from swift_grpo_ext.group.shared_prefix import Pack, build_pack, read_rows
 from tests.group.models import FAMILIES, VOCAB, batch_of
 from tests.group.stars import star_layout
@@ -104,10 +106,10 @@ def test_scores_and_gradients_stay_without_checkpointing(model):
 def test_the_last_layer_is_not_computed_again_nor_the_last_product_of_another(model, monkeypatch):
     whole, spared = run(model, None)[3], run(model, False)[3]
     assert spared.products == whole.products  # nothing is spared where parameters are gathered
-    monkeypatch.setattr("swift_grpo_ext.group.recompute.layers_to_keep", lambda layers, pack: 1)
+    monkeypatch.setattr("swift_grpo_ext.group.recompute.layers_to_keep", lambda *_: 1)
     one = run(model, True)[3]
     assert whole.products - one.products in (6, 8)  # a layer has 7; reentrant kinds compute the last too
-    monkeypatch.setattr("swift_grpo_ext.group.recompute.layers_to_keep", lambda layers, pack: LAYERS)
+    monkeypatch.setattr("swift_grpo_ext.group.recompute.layers_to_keep", lambda *_: LAYERS)
     assert one.products - run(model, True)[3].products == 6
 
 
@@ -130,25 +132,42 @@ def test_everything_comes_back(model):
     assert "forward" not in vars(layers[-1].mlp)
 
 
-@pytest.mark.parametrize(("rows", "kept"), [(300, 1), (800, 1), (8000, 2)])
-def test_no_more_layers_are_kept_than_sharing_makes_room_for(model, rows, kept):
-    layers = list(model[1].get_decoder().layers)
-    pack = pack_of(300, batch=1, seq=rows)
-    assert layers_to_keep(layers, pack) == kept
+def kept(model, rows):
+    """How many layers a forward with gradients keeps for a pack of 300 tokens in the place of so many."""
+    decoder, seen = model.get_decoder(), []
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(
+            recompute, "without_reentrance", lambda layers, kept: seen.append(kept) or nullcontext()
+        )
+        with recompute.reduced_compute(decoder, pack_of(300, batch=1, seq=rows), True):
+            pass
+    assert seen[0] == list(decoder.layers)[-len(seen[0]) :]
+    return len(seen[0])
+
+
+@pytest.mark.parametrize(("rows", "layers"), [(300, 1), (800, 1), (8000, 2)])
+def test_no_more_layers_are_kept_than_sharing_makes_room_for(model, rows, layers):
+    assert kept(model[1], rows) == layers
 
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_adapters_take_room_of_what_sharing_has_saved(family):
-    def kept(model):
-        layers = list(model.get_decoder().layers)
-        return [layers_to_keep(layers, pack_of(300, batch=1, seq=rows)) for rows in range(300, 3000, 50)]
-
     model = FAMILIES[family].model()
-    before = kept(model)
+    lengths = range(300, 3000, 10)
+    before = [kept(model, rows) for rows in lengths]
     config = LoraConfig(
         r=8, target_modules=["q_proj", "k_proj", "v_proj", "o_proj", "up_proj", "gate_proj", "down_proj"]
     )
-    after = kept(get_peft_model(model, config).get_base_model())
+    adapted = get_peft_model(model, config).get_base_model()
+    after = [kept(adapted, rows) for rows in lengths]
     assert all(fewer <= more for fewer, more in zip(after, before, strict=True))
     assert min(after) == 1
     assert sum(after) < sum(before)
+
+
+def test_experts_take_room_too_though_they_are_no_linear_layers():
+    """Of Qwen3-VL-30B-A3B: eight of 128 experts for each token, fused into one tensor."""
+    dense = TextSizes(layers=48, hidden=2048, query=4096, kv=512, intermediate=768, vocab=151936)
+    experts = replace(dense, intermediate=8 * 768, routed=8)
+    few, many = (layers_to_keep(sizes, 8 * 3072, 2048 + 8 * 1024, "full") for sizes in (experts, dense))
+    assert (few, many) == (1, 3)

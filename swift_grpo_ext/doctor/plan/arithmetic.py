@@ -14,6 +14,10 @@ FROZEN_TOWER = (33.0, 1.6)
 TRAINED_TOWER = (38.0, 12.0)
 # Ovis2: bytes per visual token and visual word, of the mixture over 65,536 words.
 VISUAL_WORDS = 4.1
+# The least and the most that runs took of what the arithmetic below says (tests/device/test_memory.py).
+LEAST, MOST = 0.95, 1.12
+# Of a pack, whose layers are computed again without their last product, which LoRA makes large.
+WITHOUT_THE_LAST = 0.75
 PIXEL = 4  # pixel_values are float32 until the tower
 
 
@@ -39,9 +43,16 @@ def update_peak(shape: ModelShape, work: Work, setting: Setting) -> tuple[float,
     """
     tower, beside = vision_peak(shape, work, setting)
     if setting.shared > 1:
-        together = min(setting.shared, setting.micro_batch)
-        packs = -(-setting.micro_batch // setting.shared)
-        least = most = packs * pack_bytes(pack_shape(shape, work, setting), together)
+        pack = PackShape(
+            shape.text,
+            prompt_tokens(shape, work),
+            work.completion_tokens,
+            work.trained,
+            setting.checkpointing,
+            spare=setting.stage < 3,
+        )
+        most = setting.packs * pack_bytes(pack, setting.shared)
+        least = WITHOUT_THE_LAST * most
     else:
         tokens = setting.micro_batch * sequence_tokens(shape, work)
         inside = tokens * shape.text.recomputed(work.trained)
@@ -51,13 +62,7 @@ def update_peak(shape: ModelShape, work: Work, setting: Setting) -> tuple[float,
         if setting.scoring == "chunks":
             logits = [chunk_of_logits(shape.text, predicted)] * 2
         least, most = (held + max(size, inside) for size in logits)
-    return beside + max(least, tower), 1.1 * (beside + max(most, tower))
-
-
-def pack_shape(shape: ModelShape, work: Work, setting: Setting) -> PackShape:
-    """A micro-batch whose completions share their prompt."""
-    tokens = (prompt_tokens(shape, work), work.completion_tokens)
-    return PackShape(shape.text, *tokens, work.trained, setting.checkpointing, spare=setting.stage < 3)
+    return LEAST * (beside + max(least, tower)), MOST * (beside + max(most, tower))
 
 
 def vision_peak(shape: ModelShape, work: Work, setting: Setting) -> tuple[float, float]:
@@ -65,7 +70,7 @@ def vision_peak(shape: ModelShape, work: Work, setting: Setting) -> tuple[float,
     vision = shape.vision
     if vision is None:
         return 0, 0
-    patches = _patches(vision, work) * -(-setting.micro_batch // setting.shared)
+    patches = _patches(vision, work, setting)
     hidden, intermediate = FROZEN_TOWER if work.freeze_vit else TRAINED_TOWER
     layer = patches * (hidden * vision.hidden + intermediate * vision.intermediate)
     saved = 0.0 if work.freeze_vit else 2.0 * patches * vision.depth * vision.hidden
@@ -74,18 +79,19 @@ def vision_peak(shape: ModelShape, work: Work, setting: Setting) -> tuple[float,
 
 
 def pixel_values(shape: ModelShape, work: Work, setting: Setting) -> float:
-    """Bytes of the images of a rank's generation batch, which stay on the device until it is used up.
+    """Bytes of the images that stay on the device: those of a rank's generation batch, until it is used up.
 
-    Where completions share a prompt, each image is kept once.
+    Our trainer keeps each once in the main memory, and has those of one micro-batch on the device.
     """
     if shape.vision is None:
         return 0
-    bytes_of_one = _patches(shape.vision, work) * shape.vision.channels * PIXEL
-    return bytes_of_one * setting.micro_batch * setting.accumulation / setting.shared
+    size = _patches(shape.vision, work, setting) * shape.vision.channels * PIXEL
+    return size if setting.scoring == "chunks" else setting.accumulation * size
 
 
-def _patches(vision: VisionShape, work: Work) -> float:
-    return work.images * vision.tokens(work.max_pixels) * vision.merge**2
+def _patches(vision: VisionShape, work: Work, setting: Setting) -> float:
+    """Of the images of one micro-batch."""
+    return setting.packs * work.images * vision.tokens(work.max_pixels) * vision.merge**2
 
 
 # Model states.

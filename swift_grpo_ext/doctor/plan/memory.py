@@ -71,7 +71,7 @@ def memory_range(shape: ModelShape, work: Work, setting: Setting, machine: Machi
     while_rolling = start + ([] if setting.offload_optimizer else optimizer)
     awake, asleep, loaded = _engine(shape, setting, machine)
     gradients = _exact("gradients", arithmetic.gradient_bytes(shape, work, setting, machine))
-    images = _exact("images of the generation batch", arithmetic.pixel_values(shape, work, setting))
+    images = _exact("images", arithmetic.pixel_values(shape, work, setting))
     passing = (
         _exact("gathered weights", gathered_bytes(shape.total, shape.largest, setting.stage)),
         Term("activations", *arithmetic.update_peak(shape, work, setting)),
@@ -85,7 +85,7 @@ def memory_range(shape: ModelShape, work: Work, setting: Setting, machine: Machi
             "sync": (*kept, *loaded, _exact("gathered for the sync", arithmetic.sync_bytes(shape, setting))),
             "rollout": (*while_rolling, *awake, *generated, _fragments(generated)),
             "update": (*kept, *asleep, gradients, images, *passing, _fragments(passing)),
-            "step": (*kept, *asleep, gradients, step, _fragments([step])),
+            "step": (*kept, *asleep, gradients, images, step, _fragments([step])),
         }
     )
 

@@ -138,7 +138,12 @@ class Setting:
     checkpointing: bool = True  # `--gradient_checkpointing`
     bucket: float = 5e7  # DeepSpeed's `reduce_bucket_size`, elements
     scoring: Scoring = "logits"  # how log-probs are made; chunks are ours
-    shared: int = 1  # completions of one prompt in a micro-batch that forward it once
+    shared: int = 1  # completions of a prompt that forward it once; divides the micro-batch
+
+    @property
+    def packs(self) -> int:
+        """Packs of a micro-batch; its rows where none share a prompt."""
+        return self.micro_batch // self.shared
 
     def of_one_prompt(self, generations: int) -> int:
         """Completions of one prompt in every micro-batch of a rank."""
