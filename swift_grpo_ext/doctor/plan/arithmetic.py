@@ -73,20 +73,20 @@ def vision_peak(shape: ModelShape, work: Work, setting: Setting) -> tuple[float,
     patches = _patches(vision, work, setting)
     hidden, intermediate = FROZEN_TOWER if work.freeze_vit else TRAINED_TOWER
     layer = patches * (hidden * vision.hidden + intermediate * vision.intermediate)
-    saved = 0.0 if work.freeze_vit else 2.0 * patches * vision.depth * vision.hidden
+    # Of a patch: what goes into each layer, and the patch itself.
+    saved = 0 if work.freeze_vit else 2 * vision.depth * vision.hidden + PIXEL * vision.channels
     words = VISUAL_WORDS * vision.vocabulary * patches / vision.merge**2
-    return max(layer, words), saved
+    return max(layer, words), patches * saved
 
 
 def pixel_values(shape: ModelShape, work: Work, setting: Setting) -> float:
-    """Bytes of the images that stay on the device: those of a rank's generation batch, until it is used up.
+    """Bytes of the images of a rank's generation batch, which stay on the device until it is used up.
 
-    Our trainer keeps each once in the main memory, and has those of one micro-batch on the device.
+    Our trainer keeps each once, in the main memory.
     """
-    if shape.vision is None:
+    if shape.vision is None or setting.scoring == "chunks":
         return 0
-    size = _patches(shape.vision, work, setting) * shape.vision.channels * PIXEL
-    return size if setting.scoring == "chunks" else setting.accumulation * size
+    return _patches(shape.vision, work, setting) * setting.accumulation * shape.vision.channels * PIXEL
 
 
 def _patches(vision: VisionShape, work: Work, setting: Setting) -> float:

@@ -117,7 +117,9 @@ def _weights(shape: ModelShape, work: Work, setting: Setting, machine: Machine) 
     own = arithmetic.weight_bytes(shape, work, setting, machine)
     yield _exact("weights", own)
     if not work.full:
-        yield Term("LoRA", 2 * shape.lora(work.lora_rank), 4 * shape.lora(work.lora_rank))
+        adapters = shape.lora(work.lora_rank)
+        # In 32 bits at most; without DeepSpeed their gradients and moments are, too.
+        yield Term("LoRA", 2 * adapters, (4 if setting.stage else 10) * adapters)
     elif work.kl:
         yield _exact("reference model", own)
 
