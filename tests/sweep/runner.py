@@ -136,11 +136,13 @@ class Apart:
         figures: Of each figure of a micro-batch, absolute; infinite where only one side has it.
         parameters: Relative to how far the stock run moved any parameter.
         moved: How far it did.
+        ours: How far ours moved one.
     """
 
     figures: dict
     parameters: float
     moved: float
+    ours: float
 
 
 def apart(stock, ours):
@@ -153,9 +155,9 @@ def apart(stock, ours):
             difference = 0.0 if a == b or (math.isnan(a) and math.isnan(b)) else abs(a - b)
             figures[name] = max(figures.get(name, 0.0), math.inf if math.isnan(difference) else difference)
     assert set(stock.end) == set(ours.end)
-    moved = max(_distance(stock.start[name], stock.end[name]) for name in stock.end)
+    moved, own = (max(_distance(run.start[name], run.end[name]) for name in run.end) for run in (stock, ours))
     distance = max(_distance(ours.end[name], stock.end[name]) for name in stock.end)
-    return Apart(figures, distance / moved if moved else distance, moved)
+    return Apart(figures, distance / moved if moved and own else distance, moved, own)
 
 
 def _distance(one, other):
