@@ -157,7 +157,7 @@ def apart(stock, ours):
     assert set(stock.end) == set(ours.end)
     moved, own = (max(_distance(run.start[name], run.end[name]) for name in run.end) for run in (stock, ours))
     distance = max(_distance(ours.end[name], stock.end[name]) for name in stock.end)
-    return Apart(figures, distance / moved if moved and own else distance, moved, own)
+    return Apart(figures, distance / moved if moved else distance, moved, own)
 
 
 def _distance(one, other):

@@ -3,13 +3,11 @@
 from contextlib import nullcontext
 
 import pytest
-import torch
 from conftest import built_once
 from precision import in_float64
 from sweep import axes, inputs, runner
 from sweep.table import GATE, SLOW
 
-EPSILON = torch.finfo(torch.float64).eps
 # Of a figure of a micro-batch; of the parameters, relative to the way of the farthest.
 TOLERANCE = {32: (1e-5, 1e-4), 16: (3e-2, 0.15)}
 
@@ -44,9 +42,8 @@ def hold_against_stock(configuration, bench, tmp_path):
         runs = [runner.record(kind, configuration, model, dataset, tmp_path) for kind in ("Stock", "Ours")]
     found = runner.apart(*runs)
     figure, parameters = TOLERANCE[configuration.bits]
-    # ms-swift's two passes over the same tokens round apart on some processors: its weights moved by 1.9e-19.
-    assert (found.moved <= EPSILON) == configuration.still, "a run that moves nothing compares little"
     assert (found.ours == 0) == configuration.still
+    assert (found.moved == 0) == configuration.still, "a run that moves nothing compares little"
     assert max(found.figures.values()) <= figure, found
     assert found.parameters <= parameters, found
 
