@@ -39,13 +39,12 @@ INDEXING = ("aten.index", "aten.index_put", "aten._index_put_impl")
 # CUDA's lists (PyTorch's "Autocast Op Reference"), as far as models use them: to 16 bits, and to 32.
 TO_HALF = {"linear", "matmul", "bmm", "mm", "addmm", "baddbmm", "conv1d", "conv2d", "conv3d", "einsum",
            "scaled_dot_product_attention", "__matmul__"}  # fmt: skip
+TO_SINGLE = {"softmax", "log_softmax", "layer_norm", "exp", "log", "pow", "sum", "prod", "cumsum", "rsqrt", "norm",
+             "cross_entropy", "nll_loss", "logsumexp", "softplus", "__pow__"}  # fmt: skip
 # A CPU without units for 16 bits takes a hundred times as long for these; GPUs add up their products in 32 bits, too.
 PRODUCTS = tuple(
     f"aten.{name}." for name in ("mm", "bmm", "addmm", "baddbmm", "convolution", "linear", "matmul")
 )
-TO_SINGLE = {"softmax", "log_softmax", "layer_norm", "exp", "log", "pow", "sum", "prod", "cumsum", "rsqrt", "norm",
-             "cross_entropy", "nll_loss", "logsumexp", "softplus", "__pow__"}  # fmt: skip
-
 
 ledger = Ledger(NAME)
 
@@ -173,11 +172,7 @@ def run(op: Any, args: Any, kwargs: Any) -> Any:
     plain_args, plain_kwargs = pytree.tree_unflatten([bare(value) for value in flat], form)
     if name.startswith("aten.histc"):  # of integers, which only the CPU does not count
         plain_args = (plain_args[0].float(), *plain_args[1:])
-    results = (
-        _in_32_bits(op, plain_args, plain_kwargs)
-        if name.startswith(PRODUCTS)
-        else op(*plain_args, **plain_kwargs)
-    )
+    results = _computed(op, plain_args, plain_kwargs)
     back = bool(on_device or NAME in asked) and not ("cpu" in asked and NAME not in asked)
 
     def dressed(value: Any) -> Any:
@@ -188,18 +183,14 @@ def run(op: Any, args: Any, kwargs: Any) -> Any:
     return pytree.tree_map(dressed, results)
 
 
-def _in_32_bits(op: Any, args: Any, kwargs: Any) -> Any:
-    """Products of 16-bit tensors, added up in 32 bits and given back in 16."""
+def _computed(op: Any, args: Any, kwargs: Any) -> Any:
+    """What comes of it; products of 16-bit tensors are added up in 32 bits and given back in 16."""
     kinds = {value.dtype for value in pytree.tree_leaves(args) if isinstance(value, torch.Tensor)}
-    if not kinds or not kinds <= {torch.float16, torch.bfloat16}:
+    if not str(op).startswith(PRODUCTS) or not kinds <= {torch.float16, torch.bfloat16}:
         return op(*args, **kwargs)
-    wide, narrow = (
-        partial(
-            lambda value, dtype: value.to(dtype) if isinstance(value, torch.Tensor) else value, dtype=dtype
-        )
-        for dtype in (torch.float32, kinds.pop())
-    )
-    return pytree.tree_map(narrow, op(*pytree.tree_map(wide, args), **kwargs))
+    narrow = kinds.pop()
+    wide = pytree.tree_map_only(torch.Tensor, torch.Tensor.float, args)
+    return pytree.tree_map_only(torch.Tensor, lambda made: made.to(narrow), op(*wide, **kwargs))
 
 
 def _refuse_mixing(name: str, flat: list[Any], on_device: list[Any]) -> None:
