@@ -5,7 +5,8 @@ bfloat16, on fake tensors (tests/doctor/test_activations.py measures them again)
 attention and recurrent layers add is counted from the tensors that they make.
 """
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from operator import mul
 from typing import Any, Literal
@@ -127,6 +128,15 @@ def _product(config: Mapping[str, Any], heads: str, width: str) -> int:
     return int((config.get(heads) or 0) * (config.get(width) or 0))
 
 
+def way_trained(parameters: Iterable[Any]) -> Trained:
+    """How the parameters of a model or of a layer are trained: all of them, or what adapters add to them."""
+    sizes: Counter[bool] = Counter()  # of what is trained, and of what is not
+    for each in parameters:
+        # ZeRO-3 has replaced the elements of a parameter, and tells how many they were.
+        sizes[each.requires_grad] += getattr(each, "ds_numel", each.numel())
+    return "lora" if 4 * sizes[True] < sizes[False] else "full"
+
+
 @dataclass(frozen=True)
 class PackShape:
     """What one micro-batch holds when a prompt is forwarded once."""
@@ -164,10 +174,8 @@ def layers_to_keep(sizes: TextSizes, rows: int, tokens: int, trained: Trained) -
 
 def row_bytes(sizes: TextSizes, tokens: float, trained: Trained, checkpointing: bool) -> float:
     """Bytes of so many tokens in the decoder, forward and backward, without logits."""
-    worst = sizes.recomputed(trained)
-    if not checkpointing:
-        return tokens * (sizes.layers * sizes.kept(trained) + worst)
-    return tokens * (sizes.layers * sizes.hidden * CHECKPOINT + worst)
+    kept = CHECKPOINT * sizes.hidden if checkpointing else sizes.kept(trained)
+    return tokens * (sizes.layers * kept + sizes.recomputed(trained))
 
 
 def chunk_of_logits(sizes: TextSizes, predicted: float) -> float:

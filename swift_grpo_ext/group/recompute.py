@@ -17,7 +17,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import CheckpointWrapper
 
-from swift_grpo_ext.group.pack_memory import Trained, layers_to_keep, text_sizes_of
+from swift_grpo_ext.group.pack_memory import layers_to_keep, text_sizes_of, way_trained
 from swift_grpo_ext.group.shared_prefix import Pack
 from swift_grpo_ext.swap import swapped
 
@@ -43,8 +43,8 @@ def reduced_compute(decoder: nn.Module, pack: Pack, recompute: bool) -> Iterator
 
 def _how_many_to_keep(decoder: nn.Module, last: nn.Module, pack: Pack) -> int:
     sizes = text_sizes_of(decoder.config)
-    trained: Trained = "full" if all(weight.requires_grad for weight in last.parameters()) else "lora"
-    return layers_to_keep(sizes, pack.batch * pack.seq, pack.layout.length, trained) if sizes else 1
+    rows = pack.batch * pack.seq
+    return layers_to_keep(sizes, rows, pack.layout.length, way_trained(last.parameters())) if sizes else 1
 
 
 def _is_checkpointed(layer: nn.Module) -> bool:

@@ -18,7 +18,7 @@ from swift_grpo_ext.group.gpu_memory import (
     gradient_bytes,
     optimizer_bytes,
 )
-from swift_grpo_ext.group.pack_memory import PackShape, text_sizes_of
+from swift_grpo_ext.group.pack_memory import PackShape, text_sizes_of, way_trained
 from swift_grpo_ext.losses import why_sizes_matter
 from swift_grpo_ext.ms_swift.arguments import GRPOConfig
 from swift_grpo_ext.ms_swift.shared import get_logger
@@ -80,7 +80,7 @@ def _memory(early: Early) -> Memory:
         sizes,
         early.template.max_length or PROMPT,
         args.max_completion_length,
-        "lora" if _trains_little(early.model) else "full",
+        way_trained(early.model.parameters()),
         bool(args.gradient_checkpointing),
         spare=_stage(args) < 3,
     )
@@ -120,12 +120,6 @@ def free_beside_vllm(args: Any, device: torch.device | None = None) -> float | N
     if args.use_vllm and args.vllm_mode == "colocate":
         taken += ASLEEP[1] if args.sleep_level else args.vllm_gpu_memory_utilization * total
     return float(free - taken)
-
-
-def _trains_little(model: PreTrainedModel) -> bool:
-    """Adapters are trained, and not the weights below them."""
-    counts = [(p.requires_grad, getattr(p, "ds_numel", p.numel())) for p in model.parameters()]
-    return sum(size for trains, size in counts if trains) < 0.2 * sum(size for _, size in counts)
 
 
 def _stage(args: GRPOConfig) -> int:

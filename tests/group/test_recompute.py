@@ -12,7 +12,7 @@ from swift_grpo_ext.group import interface, recompute
 from swift_grpo_ext.group.forward import packed_scores
 from swift_grpo_ext.group.layout import PackForm
 from swift_grpo_ext.group.micro_batch import pack_inputs
-from swift_grpo_ext.group.pack_memory import TextSizes, layers_to_keep
+from swift_grpo_ext.group.pack_memory import TextSizes, layers_to_keep, way_trained
 from swift_grpo_ext.group.recompute import reduced_compute
 from swift_grpo_ext.group.shared_prefix import Pack, build_pack, read_rows
 from tests.group.models import FAMILIES, VOCAB, batch_of
@@ -171,3 +171,12 @@ def test_experts_take_room_too_though_they_are_no_linear_layers():
     experts = replace(dense, intermediate=8 * 768, routed=8)
     few, many = (layers_to_keep(sizes, 8 * 3072, 2048 + 8 * 1024, "full") for sizes in (experts, dense))
     assert (few, many) == (1, 3)
+
+
+def test_a_frozen_norm_does_not_make_it_lora():
+    layer = torch.nn.Sequential(torch.nn.Linear(8, 8, bias=False), torch.nn.LayerNorm(8))
+    layer[1].requires_grad_(False)
+    assert way_trained(layer.parameters()) == "full"
+    layer[0].requires_grad_(False)
+    adapter = torch.nn.Linear(8, 1, bias=False)
+    assert way_trained([*layer.parameters(), *adapter.parameters()]) == "lora"
