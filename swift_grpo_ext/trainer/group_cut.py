@@ -7,7 +7,6 @@ trainer asks for it.
 from typing import Any
 
 import torch
-from transformers import PreTrainedModel
 
 from swift_grpo_ext.group.cut import BatchSizes, Memory, cut
 from swift_grpo_ext.group.gpu_memory import (
