@@ -7,6 +7,7 @@ order; or the rows carry their own. The ``completions.jsonl`` of a run is rows w
 import json
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -121,9 +122,7 @@ def _of_run(tables: Rows, path: Path) -> Iterator[dict[str, Any]]:
     Raises:
         DatasetRowError: A line is not such a table.
     """
-    for number, table in enumerate(tables):
-        if table in tables[max(0, number - 1) : number]:
-            continue
+    for number, (table, _) in enumerate(groupby(tables)):
         columns = {name: values for name, values in table.items() if isinstance(values, list)}
         if "gold" in columns:  # ms-swift's column lacks the batches in which a row had none
             columns["solution"] = [gold or None for gold in columns["gold"]]
@@ -156,8 +155,8 @@ def _size(image: Json, folder: Path) -> list[int]:
 
     name = image.get("path") if isinstance(image, dict) else image
     try:
-        path = Path(str(name)) if Path(str(name)).is_file() else folder / str(name)
-        with Image.open(path) as opened:
+        path = Path(str(name))
+        with Image.open(path if path.is_file() else folder / path) as opened:
             return list(opened.size)
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError):
         return []

@@ -124,9 +124,12 @@ def replay_file(output_dir: str | None) -> str:
 def record_failure(failure: Failure, completion: str, columns: Columns) -> None:
     """Append one failed completion with its row; images stay as paths, long columns are left out."""
     path = Path(failure.replay)
-    known = {name: value for name, value in columns.items() if value is not None}
     line = {
-        **{name: value for name, value in known.items() if len(_as_json(value)) <= MAX_TEXT},
+        **{
+            name: value
+            for name, value in columns.items()
+            if value is not None and len(_as_json(value)) <= MAX_TEXT
+        },
         "completion": str(completion)[:MAX_TEXT],
         "reward": failure.reward,
         "failure": {"kind": failure.kind, "what": failure.what, "details": failure.details},

@@ -191,11 +191,11 @@ class Scored:
 
     def _take(self, batch: Batch, part: Part, reply: Reply) -> None:
         """Keep the outcomes of a part, counted and told."""
+        report = report_of(self.logged)
         if reply.ended == "skipped":
             say(f"reward {self.name!r}: completions are {reply.value}")
             outcomes = [Outcome(None, reply.value, failed=True)] * len(part)
         else:
-            report = report_of(self.logged)
             report.completions += len(part)
             report.seconds += [reply.seconds / len(part)] * len(part)
             outcomes = (
@@ -203,10 +203,12 @@ class Scored:
                 if reply.ended == "value"
                 else [self._failed(report, reply, part, batch)] * len(part)
             )
-            for row, outcome in zip(part, outcomes, strict=True):
-                self._note(report, outcome, row, batch)
+        names = " or ".join(self.gold)  # for the reward, which does not know what the table calls it
         for row, outcome in zip(part, outcomes, strict=True):
-            self.outcomes[row] = outcome
+            reason = outcome.reason.replace(f"column {names}", f"column {self.rule.gold or names}")
+            self.outcomes[row] = replace(outcome, reason=reason)
+            if reply.ended != "skipped":
+                self._note(report, self.outcomes[row], row, batch)
 
     def _failed(self, report: Report, reply: Reply, part: Part, batch: Batch) -> Outcome:
         """No score, or that of a time that is over; all of it goes to the replay file and the report."""
@@ -215,10 +217,9 @@ class Scored:
         failure = Failure(self.name, reply.ended, reply.value, place, reply.traceback, self._replay)
         for row in part if self._replay else ():
             record_failure(failure, batch.completions[row], batch.row(row))
-        score = None
-        if reply.ended == "timeout":
-            report.timeouts += 1
-            score = self.on_timeout
+        is_late = reply.ended == "timeout"
+        report.timeouts += is_late
+        score = self.on_timeout if is_late else None
         if score is None:
             report.fail(failure, len(part))
             announce(failure)

@@ -136,6 +136,13 @@ def test_many_unscored_rows_are_counted_by_reason(run, tmp_path, capsys):
     assert "  25 x no gold in column solution or count or answer" in out
 
 
+def test_a_missing_gold_is_named_by_the_column_of_the_table(run, tmp_path, capsys):
+    table = json.dumps({"rewards": {"ext_count": {"gold": "how_many"}}})
+    rows = [{"completion": "3", "how_many": 3, "solution": 4}, {"completion": "3", "how_many": None}]
+    run(lines(tmp_path / "data.jsonl", rows), "ext_count", table=table)
+    assert re.search(r"^ *ext_count +2 .* no gold in column how_many *$", capsys.readouterr().out, re.M)
+
+
 def test_an_error_where_no_row_was_scored_names_the_columns(run, tmp_path):
     data = lines(tmp_path / "data.jsonl", [{"completion": "3", "label": 3}] * 2)
     with pytest.raises(DatasetRowError, match="no row was scored") as caught:
