@@ -97,10 +97,9 @@ def summary() -> str:
 
 
 def _typed(option: str, argv: Sequence[str]) -> list[str]:
-    """The values of an option of a command line; none if it stands in a configuration file."""
-    words = " ".join(argv).replace("=", " ").split(" ")
-    behind = words[words.index(option) + 1 :] if option in words else []
-    return list(takewhile(lambda word: not word.startswith("--"), behind))
+    """The values that an option of a command line has at the end; none if it stands in a file."""
+    _, found, behind = f" {' '.join(argv)} ".replace("=", " ").rpartition(f" {option} ")
+    return list(takewhile(lambda word: not word.startswith("--"), behind.split() if found else []))
 
 
 def swift_command(argv: Sequence[str]) -> str:

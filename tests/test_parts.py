@@ -95,6 +95,8 @@ OPTIONS = ["--reward_funcs", "ext_iou", "mine", "--output_dir=out"]
     [
         (["/x/swift/cli/rlhf.py", "--rlhf_type", "grpo", *OPTIONS], "rlhf grpo", GRPO),
         (["/x/swift/cli/rlhf.py", "--rlhf_type=grpo", *OPTIONS], "rlhf grpo", GRPO),
+        # What a script appends as "$@" is what ms-swift takes.
+        (["/x/swift/cli/rlhf.py", "--reward_funcs", "a", "--rlhf_type=grpo", *OPTIONS], "rlhf grpo", GRPO),
         (["/x/swift/cli/rlhf.py", "--rlhf_type", "dpo"], "rlhf", "compat, templates, presets"),
         (["/x/swift/cli/rollout.py"], "rollout", "compat, templates"),
         (["/x/swift/cli/_megatron/rlhf.py", "--rlhf_type", "grpo", *OPTIONS], "megatron rlhf", GRPO),
