@@ -37,8 +37,10 @@ def require_known(names: Sequence[str], where: str = "--reward_funcs") -> None:
         if given:  # metrics show the parameters only of one that is asked for twice
             orms[text] = _class_of(name, text if used[name] > 1 else name, given)
         if text not in orms:
-            own = "give the file that registers it to --external_plugins"
-            fix = catalogue.meant_by(text, orms, cutoff=0.5) or own
+            fix = (
+                f"{catalogue.meant_by(text, orms)} (a reward of your own: orms[{text!r}] = its class, in a "
+                "file of --external_plugins)"
+            )
             raise RewardError(f"no reward is called {text!r}", where=where, fix=fix)
 
 

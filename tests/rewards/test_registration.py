@@ -5,6 +5,7 @@ import pytest
 
 from swift_grpo_ext.errors import RewardError, SettingsError
 from swift_grpo_ext.rewards.catalogue import NAMES, all_rewards, get_reward
+from swift_grpo_ext.rewards.registration import require_known
 
 
 @pytest.fixture(scope="module")
@@ -29,6 +30,13 @@ def test_each_class_carries_the_rewards_name_for_the_hosts_metrics(orms):
     assert [orms[name].__name__ for name in NAMES] == list(NAMES)
     with pytest.raises(SettingsError, match="ext_judge needs the parameter 'url'"):
         orms["ext_judge"](args=None)
+
+
+@pytest.mark.parametrize(("typed", "nearest"), [("mine", "cosine"), ("iou", "ext_iou")])
+def test_a_name_that_no_file_has_registered_is_told_how_to(orms, typed, nearest):
+    """It may be a reward of the user's own, whose file forgot that line, whatever name is like it."""
+    with pytest.raises(RewardError, match=rf"'{typed}' .* did you mean '{nearest}'\? .* orms\['{typed}'\] ="):
+        require_known([typed])
 
 
 def test_a_batch_is_scored_row_by_row(orms):
