@@ -58,6 +58,11 @@ _FAULTS = (
         "must be evenly divisible",
         "--num_generations has to divide GPUs x --per_device_train_batch_size x accumulation",
     ),
+    _Fault(
+        "",
+        "Failed to automatically match `(model|template)_type`",
+        "or give the folder the published name (Qwen2.5-VL-7B-Instruct), which says both",
+    ),
     _Fault("_new_from_pretrained", "FlashAttention", "install flash-attn, or --attn_impl sdpa"),
     _Fault(
         "_new_from_pretrained",
@@ -114,12 +119,11 @@ def in_one_line(error: BaseException, trace: TracebackType | None) -> RefusedErr
     function = place = ""
     for frame, line in walk_tb(trace):
         file = frame.f_code.co_filename
-        place = "" if "site-packages" in file or file.startswith("<") else f"{file}:{line}"
+        place = "" if re.search("site-packages|^<", file) else f"{file}:{line}"
         if frame.f_globals.get("__name__", "").startswith("swift."):  # code that is made may have no module
             function = frame.f_code.co_name
     said = in_a_line(error)
     for fault in _FAULTS:
         if fault.function in ("", function) and re.search(fault.says, said):
-            what = fault.what.replace("{error}", said)
-            return RefusedError(what, where=place, fix=fault.fix)
+            return RefusedError(fault.what.replace("{error}", said), where=place, fix=fault.fix)
     return None

@@ -57,6 +57,15 @@ def test_arguments(tmp_path):
     assert told.endswith("by --output_dir")
 
 
+def test_a_folder_whose_name_says_no_template(tiny_qwen):
+    from swift.model import get_model_info_meta
+    from swift.template import get_template_meta
+
+    told = str(raised_by(get_template_meta, *get_model_info_meta(str(tiny_qwen))))
+    assert "specify `template_type` manually via `--template`" in told
+    assert told.endswith("-> or give the folder the published name (Qwen2.5-VL-7B-Instruct), which says both")
+
+
 def test_ctrl_c_in_a_plugin_file_is_no_fault_of_it(tmp_path):
     from swift.utils import import_external_file
 
