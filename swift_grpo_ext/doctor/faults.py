@@ -26,9 +26,27 @@ _FAULTS = (
         "a file of rows is empty",
     ),
     _Fault(
-        "_load_repo_dataset",
-        "local path does not exist",
-        "paths of --dataset and --val_dataset count from the folder of the command",
+        "",
+        "local path does not exist|Error: path: '|AssertionError: self.system: ",
+        "mend the path: those of --dataset, --model, --resume_from_checkpoint, --system and all others count "
+        "from the folder of the command",
+    ),
+    _Fault(
+        "_parse_args",
+        "remaining_argv",
+        "`swift-grpo-ext check` with the same options says which is meant",
+        "no option has such a name: {error}",
+    ),
+    _Fault(
+        "download_model",
+        "",
+        "mend the path, which counts from the folder of the command, or the name",
+        "what --model or --adapters names is no folder here, and no hub gives it: {error}",
+    ),
+    _Fault(
+        "",
+        "SafetensorError|no file named model.safetensors|HFValidationError: .*: '/",  # of an adapter
+        "copy or download the model or checkpoint again: a file of weights is missing or cut short",
     ),
     _Fault(
         "sample_dataset",
@@ -90,6 +108,12 @@ _FAULTS = (
         "",
         "Expected to have finished reduction in the prior iteration",
         "--ddp_find_unused_parameters true, or --freeze_vit true: some weights take part in no forward",
+    ),
+    _Fault(
+        "",
+        "probability tensor contains",
+        "the figures of the model are not finite: an update was too large; a smaller --learning_rate",
+        "no token can be drawn: {error}",
     ),
     _Fault("", "to be on the same device", "move one of them: tensor.to(other.device)"),
     _Fault(

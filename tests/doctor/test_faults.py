@@ -1,6 +1,8 @@
 """What people get wrong at the start of a run is one line, and everything else keeps its stack."""
 
 import json
+import shutil
+from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -36,6 +38,7 @@ def test_rows_that_are_not_there(tmp_path, monkeypatch):
     monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "cache"))
     gone = str(tmp_path / "gone.jsonl")
     assert f"`{gone}`" in str(raised_by(load_dataset, [gone]))
+    assert "count from the folder of the command" in str(raised_by(load_dataset, [gone]))
     empty = tmp_path / "empty.jsonl"
     empty.write_text("")
     assert "a file of rows is empty -> give --dataset" in str(raised_by(load_dataset, [str(empty)]))
@@ -44,10 +47,20 @@ def test_rows_that_are_not_there(tmp_path, monkeypatch):
     assert "--columns renames" in str(raised_by(load_dataset, [f"{rows}#4"]))
 
 
+@dataclass
+class _NoArguments:
+    model: str = ""
+    ignore_args_error: bool = False
+
+
 def test_arguments(tmp_path):
     from swift.arguments import SftArguments
+    from swift.pipelines import SwiftSft
     from swift.utils import json_parse_to_dict
 
+    words = ["--model", "x", "--lerning_rate", "1"]
+    told = str(raised_by(lambda: SwiftSft._parse_args(SimpleNamespace(args_class=_NoArguments), words)))
+    assert "no option has such a name: ValueError: remaining_argv: ['--lerning_rate', '1'] -> `swift" in told
     assert "--deepspeed takes zero0" in str(raised_by(json_parse_to_dict, "zero9"))
     file = tmp_path / "file"
     file.write_text("")
@@ -64,6 +77,51 @@ def test_a_folder_whose_name_says_no_template(tiny_qwen):
     told = str(raised_by(get_template_meta, *get_model_info_meta(str(tiny_qwen))))
     assert "specify `template_type` manually via `--template`" in told
     assert told.endswith("-> or give the folder the published name (Qwen2.5-VL-7B-Instruct), which says both")
+
+
+def test_paths_of_the_model_a_checkpoint_and_the_prompt_that_are_not_there(tiny_qwen, tmp_path):
+    from swift.arguments import BaseArguments
+    from swift.utils import safe_snapshot_download, to_abspath
+
+    cure = "count from the folder of the command"
+    gone = str(tmp_path / "checkpoint-7")
+    told = str(raised_by(to_abspath, gone, True))
+    assert f"FileNotFoundError: path: '{gone}' -> mend the path" in told
+    assert cure in told
+    assert cure in str(raised_by(safe_snapshot_download, gone))
+    told = str(raised_by(BaseArguments, model=str(tiny_qwen), template="qwen2_5_vl", system="gone.txt"))
+    assert "self.system: gone.txt" in told
+    assert cure in told
+    told = str(raised_by(safe_snapshot_download, "./tinny", use_hf=True))  # refused before any network
+    assert "names is no folder here, and no hub gives it: HFValidationError" in told
+
+
+def test_weights_that_are_missing_or_cut_short(tiny_qwen, tmp_path):
+    from transformers import Qwen2_5_VLForConditionalGeneration
+
+    copy = shutil.copytree(tiny_qwen, tmp_path / "copy")
+    file = copy / "model.safetensors"
+    file.write_bytes(file.read_bytes()[:5000])
+    load = Qwen2_5_VLForConditionalGeneration.from_pretrained
+    assert "a file of weights is missing or cut short" in str(raised_by(load, copy))
+    file.unlink()
+    told = str(raised_by(load, copy))
+    assert f"no file named model.safetensors, or pytorch_model.bin, found in directory {copy}" in told
+    assert "a file of weights is missing or cut short" in told
+
+
+def test_an_adapter_without_weights(tmp_path):
+    from peft.utils import load_peft_weights
+
+    told = str(raised_by(load_peft_weights, str(tmp_path)))
+    assert f"'{tmp_path}'" in told
+    assert "a file of weights is missing or cut short" in told
+
+
+def test_a_model_that_an_update_has_broken_cannot_draw():
+    told = str(raised_by(torch.multinomial, torch.tensor([torch.nan, 1.0]), 1))
+    assert "no token can be drawn: RuntimeError: probability tensor contains" in told
+    assert told.endswith("a smaller --learning_rate")
 
 
 def test_ctrl_c_in_a_plugin_file_is_no_fault_of_it(tmp_path):

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import redirect_stdout
 from dataclasses import asdict, dataclass, replace
+from textwrap import shorten
 from typing import Any
 
 from rich.console import Console
@@ -20,8 +21,7 @@ from swift_grpo_ext.findings import Finding, Severity, exit_code, not_known_here
 
 COULD_NOT_CHECK = 3
 _COLOURS = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.NOTE: "cyan"}
-_MOST_NAMES = 5  # of what was not checked, and letters of them
-_MOST_LETTERS = 120
+_MOST_LETTERS = 120  # of what was not checked
 
 
 @dataclass(frozen=True)
@@ -42,12 +42,9 @@ class Verdict:
         count = sum(finding.severity is Severity.ERROR for finding in self.findings)
         errors = f"it will fail: {count} error{'s' * (count > 1)}"
         words = ("no problems found in what could be checked", "see the warnings", errors, "")[self.code]
-        names = list(dict.fromkeys(one.not_checked[:60] for one in self.findings if one.not_checked))
-        shown = names[:_MOST_NAMES]
-        while len(", ".join(shown)) > _MOST_LETTERS:
-            shown.pop()
-        more = [f"{len(names) - len(shown)} more"] * (len(names) > len(shown))
-        return f"{words}; not checked: {', '.join([*shown, *more])}" if names else words
+        names = dict.fromkeys(one.not_checked[:60] for one in self.findings if one.not_checked)
+        shown = shorten(", ".join(names), _MOST_LETTERS, placeholder=" ... (--all)")
+        return f"{words}; not checked: {shown}" if names else words
 
 
 def findings_of(run: Run) -> list[Finding]:
