@@ -33,7 +33,10 @@ def extent(frame: Frame, columns: Columns, image_index: int = 0) -> tuple[float,
     try:
         width, height = columns[SIZES_COLUMN][image_index][_KEY_OF_PIXELS[frame]]
     except (KeyError, IndexError, TypeError, ValueError):
-        raise Unscorable(f"{frame} needs column {SIZES_COLUMN} for image {image_index}") from None
+        raise Unscorable(
+            f'{frame} needs column {SIZES_COLUMN} for image {image_index}, as {{"original": [w, h], '
+            '"resized": [w, h]}, or another frame= of the answers'
+        ) from None
     if not all(isinstance(side, (int, float)) and 0 < side < 1e7 for side in (width, height)):
         raise Unscorable(f"{SIZES_COLUMN} holds no size: {width!r:.20} x {height!r:.20}")
     return float(width), float(height)

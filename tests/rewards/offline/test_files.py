@@ -162,7 +162,8 @@ def test_sizes_of_local_images_are_read(run, tmp_path):
     answers = lines(tmp_path / "answers.jsonl", ["[100, 100, 200, 200]"] * 2)
     _, (first, second) = run(data, "ext_iou", completions=answers)
     assert first["score"] == 1.0
-    assert second["reason"] == "pixel_original needs column image_sizes for image 0"
+    needs = 'pixel_original needs column image_sizes for image 0, as {"original": [w, h], "resized": [w, h]}'
+    assert second["reason"] == f"{needs}, or another frame= of the answers"
 
 
 def test_gold_needs_no_image(run, tmp_path):
