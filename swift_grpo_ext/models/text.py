@@ -62,7 +62,7 @@ def check_tags(system: str | None, messages: Sequence[Message], given: Mapping[s
 
 def why_no_completion(messages: Sequence[Message]) -> str:
     """Why none can follow messages whose answer is cut off, in a clause; empty if one can."""
-    role = messages[-1]["role"] if messages else None
+    role = messages[-1]["role"] if messages else "nobody"
     return "" if role in ASKS else f"before an answer stands the role {role!r}, and not user or tool_response"
 
 

@@ -289,6 +289,8 @@ def test_a_row_that_no_answer_can_follow_is_named(folder, found_in):
     asked = [{"role": "user", "content": "4?"}, {"role": "tool_call", "content": "{}"}]
     written(folder / "rows.jsonl", [{"messages": asked, "solution": "4"}])
     assert "'tool_call'" in found_in("rows.jsonl")["row-role"].what
+    written(folder / "rows.jsonl", [{"messages": [{"role": "assistant", "content": "4"}], "solution": "4"}])
+    assert "the role 'nobody'" in found_in("rows.jsonl")["row-role"].what
     answered = [*asked, {"role": "tool_response", "content": "4"}]
     written(folder / "rows.jsonl", [{"messages": answered, "solution": "4"}])
     assert "row-role" not in found_in("rows.jsonl")

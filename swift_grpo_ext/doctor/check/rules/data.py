@@ -104,7 +104,7 @@ def _broken_media(_run: Run, sample: SeenRow) -> Values:
 
 
 def _last_role(_run: Run, sample: SeenRow) -> Values:
-    why = why_no_completion(sample.prompt) if sample.prompt else ""
+    why = why_no_completion(sample.prompt)
     return (why,) if why else ()
 
 
@@ -162,7 +162,7 @@ row_fault(
     ERROR,
     _last_role,
     "{}",
-    "end the messages with user or tool_response",
+    "messages need a question: end them with user or tool_response, or with the answer to it",
     replaced=True,
     symptoms="'str' object cannot be interpreted as an integer, in the first rollout",
     cause="No answer follows a tool call, or another role than user and tool_response.",
