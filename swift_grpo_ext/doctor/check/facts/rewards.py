@@ -38,7 +38,6 @@ class Trial:
     name: str
     fault: str = ""  # what it raised, or what is wrong with what it returned
     place: str = ""  # the line of the user's file in which it did
-    hangs: bool = False  # it did not end in time
 
     @property
     def lacks(self) -> str:

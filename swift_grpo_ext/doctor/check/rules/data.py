@@ -341,26 +341,15 @@ def _form(run: Run) -> Iterator[Problem]:
         "every completion of a batch has the same reward",
         "parameters never change although loss is finite; one reward was inf",
         "every completion is logged as not scored",
+        "the run stands still in rewards",
+        "GPUs are idle while rewards are computed",
     ),
-    cause="A reward function that raises on one rank leaves the others waiting in a gather; ms-swift "
-    "broadcasts one score to all completions, and drops gradients that are not finite, without a word.",
+    cause="A reward function that raises, or has no time limit, on one rank leaves the others waiting in a "
+    "gather; ms-swift broadcasts one score to all completions, and drops gradients that are not finite, "
+    "without a word.",
     reports=("B3", "B4", "B7", "B8", "B9"),
 )
 def _fails(run: Run) -> Iterator[Problem]:
     for trial in rewards.trials(run):
-        if trial.fault and not trial.hangs and not trial.lacks:
+        if trial.fault and not trial.lacks:
             yield Problem(f"it fails: {trial.fault}", f"{trial.name} {trial.place}".strip(), "fix it")
-
-
-@rule(
-    "reward-hangs",
-    ERROR,
-    symptoms=("the run stands still in rewards", "GPUs are idle while rewards are computed"),
-    cause="A reward function waits for something without a time limit, or scores one after the other.",
-    reports="B9",
-)
-def _hangs(run: Run) -> Iterator[Problem]:
-    for trial in rewards.trials(run):
-        if trial.hangs:
-            fix = "give its calls a time limit, or set SWIFT_GRPO_EXT_REWARD_TIMEOUT"
-            yield Problem(f"no score for a few completions in {rewards.LIMIT} s", trial.name, fix)
