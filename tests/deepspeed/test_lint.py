@@ -14,10 +14,6 @@ def zero(stage, **keys):
 
 # rule -> (run that has it, run that has it not)
 CASES = {
-    "ds-optimizer-loses-rates": (
-        a_run({"optimizer": ADAMW, **zero(2)}, vit_lr=1e-6),
-        a_run({"optimizer": ADAMW, **zero(2)}),
-    ),
     "ds-optimizer-block": (a_run({"optimizer": ADAMW, **zero(2)}), a_run(zero(2))),
     "ds-overlap-comm": (a_run(zero(2, overlap_comm=True)), a_run(zero(3, overlap_comm=True))),
     "ds-hpz-offload": (

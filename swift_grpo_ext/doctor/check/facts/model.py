@@ -64,10 +64,14 @@ def deepspeed(run: Run) -> dict[str, Any] | str | None:
     return config
 
 
+def block(run: Run, name: str) -> dict[str, Any]:
+    """A block of the DeepSpeed configuration; empty without one, or with one that is no table."""
+    return _table(_table(deepspeed(run)).get(name))
+
+
 def zero(run: Run) -> dict[str, Any]:
-    """The ZeRO block of the DeepSpeed configuration; empty without one, or with one that is no table."""
-    config = deepspeed(run)
-    return _table(config.get("zero_optimization")) if isinstance(config, dict) else {}
+    """The ZeRO block."""
+    return block(run, "zero_optimization")
 
 
 def stage(run: Run) -> int:

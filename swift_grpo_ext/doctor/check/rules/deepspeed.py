@@ -1,14 +1,12 @@
 """DeepSpeed: its configuration, and what loses gradients, rates or memory with it."""
 
 from collections.abc import Iterator
-from typing import Any
 
 from swift_grpo_ext.deepspeed import presets
 from swift_grpo_ext.doctor.check.facts import model
 from swift_grpo_ext.doctor.check.facts.files import HOST_PRESETS
 from swift_grpo_ext.doctor.check.facts.run import Run
 from swift_grpo_ext.doctor.check.rules.table import OUR_PLUGIN, fault, refused, rule
-from swift_grpo_ext.doctor.check.unknown import decided
 from swift_grpo_ext.findings import ERROR, WARNING, Problem
 
 
@@ -29,36 +27,19 @@ def _unreadable(run: Run) -> Iterator[Problem]:
         yield Problem("our presets need our plugin", "--deepspeed", OUR_PLUGIN)
 
 
-def _has_block(run: Run) -> bool:
-    config = model.deepspeed(run)
-    return isinstance(config, dict) and config.get("optimizer") is not None
-
-
-def _has_rates_of_parts(run: Run) -> bool:
-    return any(decided(rate) is not None for rate in (run.arguments.vit_lr, run.arguments.aligner_lr))
-
-
-fault(
-    "ds-optimizer-loses-rates",
-    ERROR,
-    lambda run: _has_block(run) and _has_rates_of_parts(run),
-    "the optimizer block drops the parameter groups of --vit_lr and --aligner_lr",
-    "optimizer",
-    "delete the block; ms-swift builds AdamW from the command line",
-    symptoms="--vit_lr or --aligner_lr has no effect with DeepSpeed",
-    cause="An `optimizer` block makes DeepSpeed build the optimizer itself, over one list of "
-    "parameters: the groups with their own learning rates are lost without a word.",
-    reports="https://github.com/modelscope/ms-swift/issues/2723",
-)
 fault(
     "ds-optimizer-block",
     WARNING,
-    lambda run: _has_block(run) and not _has_rates_of_parts(run),
-    "the optimizer block replaces the optimizer of the command line",
+    lambda run: bool(model.block(run, "optimizer")),
+    "the optimizer block replaces the optimizer of the command line, with --vit_lr and --aligner_lr",
     "optimizer",
-    "delete the block",
-    symptoms="--optim, --weight_decay or --adam_beta2 has no effect with DeepSpeed",
-    cause="DeepSpeed builds its own optimizer from the block and ms-swift's is never made.",
+    "delete the block; ms-swift builds AdamW from the command line",
+    symptoms=(
+        "--optim, --weight_decay or --adam_beta2 has no effect with DeepSpeed",
+        "--vit_lr or --aligner_lr has no effect with DeepSpeed",
+    ),
+    cause="DeepSpeed builds its own optimizer from the block, over one list of parameters: ms-swift's is "
+    "never made, and groups with learning rates of their own are lost without a word.",
     reports="https://github.com/modelscope/ms-swift/issues/2723",
 )
 fault(
@@ -104,29 +85,4 @@ refused(
     ),
     "ZeRO-1/2 with the optimizer on the CPU adds only the first and the last micro-batch (DeepSpeed 0.15.2 "
     "to 0.18.9): at 32 steps of accumulation 30 of 32 completions are thrown away.",
-)
-
-
-def _packs_weights(run: Run) -> Any:
-    args = run.arguments
-    return (
-        model.stage(run) == 3
-        and (args.quant_method or "bnb") == "bnb"
-        and (args.quant_method or args.quant_bits)
-    )
-
-
-fault(
-    "zero3-quantized",
-    ERROR,
-    _packs_weights,
-    "ZeRO-3 cannot shard weights that bitsandbytes has packed",
-    "--quant_bits",
-    "--deepspeed ext_zero2 with QLoRA, or ZeRO-3 without --quant_method",
-    symptoms=(
-        "RuntimeError: ... only Tensors of floating point dtype can require gradients, with QLoRA and ZeRO-3",
-        "ValueError: .to is not supported for 4-bit or 8-bit bitsandbytes models",
-    ),
-    cause="bitsandbytes packs weights into bytes with a state beside them; ZeRO-3 partitions the "
-    "bytes, loses the state, and the weight sync to vLLM gathers nothing usable.",
 )
