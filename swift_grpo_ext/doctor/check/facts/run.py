@@ -53,7 +53,8 @@ class Run:
     def grpo(self) -> bool:
         """It is GRPO, or was meant to be."""
         args = self.arguments
-        return not args.is_known("rlhf_type") or args.rlhf_type == "grpo" or "rlhf_type" not in args.given
+        is_said = args.is_known("rlhf_type") and "rlhf_type" in args.given
+        return args.rlhf_type == "grpo" if is_said else "reward_funcs" in args.given
 
     @property
     def megatron(self) -> bool:
@@ -95,6 +96,12 @@ class Run:
     def full(self) -> bool:
         """Full-parameter training."""
         return bool(self.arguments.tuner_type == "full")
+
+    @property
+    def by_accelerate(self) -> bool:
+        """It is started by ``accelerate launch``, which shards as a file of its own says."""
+        set_there = {"ACCELERATE_USE_FSDP", "ACCELERATE_DEEPSPEED_ZERO_STAGE"}
+        return "accelerate" in self.launch.text or not set_there.isdisjoint(self.environ)
 
     @property
     def colocates(self) -> bool:

@@ -1,13 +1,16 @@
 """Memory by arithmetic: an error if the least that a run needs exceeds a GPU."""
 
+import re
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 from swift_grpo_ext.doctor.check.facts import environment, model
 from swift_grpo_ext.doctor.check.facts.run import Run
 from swift_grpo_ext.doctor.check.rules.table import grpo, rule
 from swift_grpo_ext.doctor.check.unknown import decided
 from swift_grpo_ext.doctor.plan.memory import objections
+from swift_grpo_ext.doctor.plan.models import find_config
 from swift_grpo_ext.doctor.plan.setting import SMALL_PIXELS, Machine, ModelShape, Setting, Work
 from swift_grpo_ext.findings import ERROR, NOTE, NotKnownError, Problem
 
@@ -35,16 +38,37 @@ def _memory(run: Run) -> Iterator[Problem]:
     shape = model.shape(run.model)
     if not run.gpu_memory or shape is None:
         return
-    if len(environment.devices(run.environ)) >= 2 * run.ranks_per_node:  # ms-swift's device_map
-        raise NotKnownError("memory of a model spread over several GPUs")
+    for what in _uncounted(run):
+        raise NotKnownError(f"memory with {what}")
     machine = Machine(run.nodes, run.ranks_per_node, run.gpu_memory)
     yield from objections(shape, least_work(run), setting_of(run, shape), machine)
+
+
+# Arguments that shard, freeze, quantise or spread what the arithmetic counts whole, and values that do not.
+_CHANGING = re.compile(
+    "fsdp|optim|optimizer|(freeze|trainable)_parameters(_regex|_ratio)?|use_galore|lisa_activated_layers|device_map"
+    "|sequence_parallel_size|deepspeed_autotp_size|use_liger_kernel|tuner_backend"
+)
+_USUAL: tuple[Any, ...] = (None, False, "adamw_torch", "adamw_torch_fused")
+_QUANTISED = re.compile(r"(?i)awq|gptq|int[48]|fp[48]|[48]bit|gguf")
+
+
+def _uncounted(run: Run) -> Iterator[str]:
+    """What makes less of a run's memory than the arithmetic knows."""
+    args = run.arguments
+    names = filter(_CHANGING.fullmatch, sorted(args.given))
+    yield from (f"--{name}" for name in names if args.get(name) not in _USUAL)
+    if _QUANTISED.search(run.model) or "quantization_config" in (find_config(run.model) or {}):
+        yield "quantised weights"
+    if run.by_accelerate:
+        yield "accelerate launch"
+    if len(environment.devices(run.environ)) >= 2 * run.ranks_per_node:  # ms-swift's device_map
+        yield "several GPUs a rank"
 
 
 def least_work(run: Run) -> Work:
     """What the run surely meets: completions of a quarter of the limit, a small image, short prompts."""
     args = run.arguments
-    quantized = args.quant_method == "bnb" and str(args.quant_bits) in ("4", "8")
     return Work(
         full=run.full,
         lora_rank=args.lora_rank or 8,
@@ -57,7 +81,7 @@ def least_work(run: Run) -> Work:
         freeze_vit=decided(args.freeze_vit) is not False,
         freeze_aligner=decided(args.freeze_aligner) is not False,
         freeze_llm=bool(args.freeze_llm),
-        bits=int(args.quant_bits) if quantized else 16,
+        bits=4 if args.quant_method else 16,
     )
 
 
