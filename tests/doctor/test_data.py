@@ -200,10 +200,19 @@ def test_a_sound_reward_passes(plugin, found_in, name):
     assert found_in("rows.jsonl", reward=name, plugins=[plugin]) == {}
 
 
+def test_rows_that_code_of_the_user_loads_are_not_judged(plugin, folder, found_in):
+    written(folder / "raw.jsonl", [{"stem": "What is 1 + 1?", "key": "2"}] * 3)
+    assert "dataset-empty" in found_in("raw.jsonl", plugins=[plugin])
+    assert found_in("raw.jsonl", "--custom_register_path", "mine.py") == {}
+    plugin.write_text("from swift.dataset import DatasetMeta, register_dataset\n")
+    assert found_in("raw.jsonl", plugins=[plugin]) == {}
+
+
 def test_a_reward_that_hangs_does_not_hang_the_check(plugin, found_in, monkeypatch):
     monkeypatch.setattr(rewards, "LIMIT", 2)
     found = found_in("rows.jsonl", reward="hangs accuracy", plugins=[plugin])
-    assert set(found) == {"reward-hangs"}
+    assert "no score in time" in found.pop("reward-fails").what
+    assert found == {}
 
 
 def test_a_reward_that_ends_its_process_is_told(plugin, found_in):

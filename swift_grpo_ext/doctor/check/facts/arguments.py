@@ -13,13 +13,11 @@ from swift_grpo_ext.findings import Problem
 # Names of 3.x, and of the other engine, with what they are called in 4.x; empty: nothing takes their place.
 RENAMED = {
     **dict.fromkeys(("train_type", "sft_type"), "tuner_type"),
-    "tensor_parallel_size": "vllm_tensor_parallel_size",
     **dict.fromkeys(("vllm_device", "num_infer_workers", "gc_collect_after_offload", "load_safetensors"), ""),
-    "lazy_tokenizer": "lazy_tokenize",
     "multi_turn_func": "multi_turn_scheduler",
     "plugin": "external_plugins",
     "num_workers": "dataloader_num_workers",
-    "model_id_or_path": "model",
+    **dict.fromkeys(("model_id_or_path", "ckpt_dir"), "model"),
     "dtype": "torch_dtype",
     "lora_target_modules": "target_modules",
     "save": "output_dir",

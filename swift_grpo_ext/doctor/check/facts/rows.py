@@ -19,6 +19,7 @@ from swift_grpo_ext.doctor.check.facts.run import Run
 from swift_grpo_ext.doctor.check.host import table as host_table
 from swift_grpo_ext.doctor.check.unknown import decided
 from swift_grpo_ext.errors import DatasetRowError, SwiftGrpoExtError
+from swift_grpo_ext.findings import NotKnownError
 from swift_grpo_ext.models.dataset_rows import HOST_REFUSES
 from swift_grpo_ext.models.text import check_tags
 
@@ -90,9 +91,14 @@ def datasets(run: Run) -> tuple[Dataset, ...]:
     """The first rows of each dataset of a run, and how long the template makes them.
 
     Raises:
-        NotKnownError: where they are is not known.
+        NotKnownError: where they are, or what reads them, is not known.
     """
-    named = {"dataset": decided(run.arguments.dataset), **run.arguments.said("val_dataset")}
+    args = run.arguments
+    plugins = run.plugins if "external_plugins" in args.given else ()
+    by_plugin = any("register_dataset" in plugin.text for plugin in plugins)
+    if by_plugin or args.given & {"custom_register_path", "custom_dataset_info"}:
+        raise NotKnownError("rows, which code of the user may load")
+    named = {"dataset": decided(args.dataset), **args.said("val_dataset")}
     names = [(flag, name) for flag in named for name in named[flag] or []]
     read = [_dataset(run, flag, name) for flag, name in names * bool(run.row_limit)]
     return tuple(_encoded(run, read))
