@@ -114,6 +114,9 @@ def test_variables_that_are_not_exported_are_named():
     assert command.unexported == {"MAX_PIXELS"}
     assert command.environ == {"NNODES": "1", "A": "2"}
     assert first("set -a\nMAX_PIXELS=1\nswift rlhf").unexported == frozenset()
+    blank = first("MAX_PIXELS=1 \\\nA=2 \\ \nNNODES=1 \\\nTEXT='a b' \\\nswift rlhf --a 1")
+    assert blank.unexported == {"MAX_PIXELS", "A"}
+    assert blank.environ == {"NNODES": "1", "TEXT": "a b"}
 
 
 def test_launchers_and_several_commands():

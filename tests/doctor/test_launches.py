@@ -103,6 +103,57 @@ def test_what_fails_is_found(part, refusals):
     assert missed == {}
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        "--fsdp fsdp2",
+        "--optim paged_adamw_8bit",
+        "--optimizer galore",
+        "--freeze_parameters_ratio 0.9",
+        "--freeze_parameters model",
+        "--trainable_parameters_regex lm_head",
+        "--sequence_parallel_size 4",
+        "--use_liger_kernel true",
+        "--device_map auto",
+        "--model Qwen/Qwen2.5-VL-7B-Instruct-AWQ",
+    ],
+)
+def test_memory_that_is_not_counted_is_named_and_not_judged(words):
+    full = f"NPROC_PER_NODE=8 {BASE} --reward_funcs accuracy --tuner_type full"
+    assert "memory" in {one.rule for one in found("train.sh", full, gpu_memory=24).findings}
+    verdict = found("train.sh", f"{full} {words}", gpu_memory=24)
+    assert "memory" not in {one.rule for one in verdict.findings}
+    assert "not checked: memory with " in verdict.closing
+
+
+def test_memory_under_accelerate_is_not_judged(monkeypatch):
+    words = f"{BASE} --reward_funcs accuracy --tuner_type full --deepspeed zero2"
+    launch = f"accelerate launch --num_processes 8 --config_file a.yaml -m swift.cli.{words[6:]}"
+    assert "memory with accelerate launch" in found("train.sh", launch, gpu_memory=24).closing
+    monkeypatch.setenv("ACCELERATE_USE_FSDP", "true")  # as the process of a preflight sees it
+    verdict = command.verdict_of(words.split(), row_limit=0, gpu_memory=24)
+    assert "memory with accelerate launch" in verdict.closing
+
+
+def test_a_file_alone_does_not_say_how_many_processes_are_started(monkeypatch):
+    monkeypatch.delenv("NPROC_PER_NODE", raising=False)
+    model = "model: Qwen/Qwen2.5-VL-7B-Instruct\nuse_vllm: true\nvllm_mode: colocate\n"
+    Path("run.yaml").write_text(
+        f"rlhf_type: grpo\n{model}vllm_tensor_parallel_size: 4\nreward_funcs: accuracy\n"
+    )
+    alone = command.verdict_of(["run.yaml"], row_limit=0)
+    assert (alone.code, "the shell that starts it" in alone.closing) == (0, True)
+    said = command.verdict_of(["swift", "rlhf", "run.yaml"], row_limit=0)
+    assert "vllm-tensor-parallel" in {one.rule for one in said.findings}
+    monkeypatch.setenv("NPROC_PER_NODE", "2")
+    assert command.verdict_of(["run.yaml"], row_limit=0).code == 2
+
+
+def test_the_mend_of_uneven_evaluation_is_about_evaluation(refusals):
+    text = f"{BASE} --reward_funcs accuracy --val_dataset a/b --per_device_eval_batch_size 3"
+    assert [one.fix for one in refusals(found("train.sh", text))] == ["--num_generations_eval 1"]
+
+
 def test_what_is_not_known_is_named_and_not_judged(capsys):
     for name, what in {
         "rest_of_the_line": 'options in "$@"',

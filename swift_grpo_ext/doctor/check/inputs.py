@@ -20,7 +20,7 @@ from swift_grpo_ext.doctor.gpus import read_gpus
 from swift_grpo_ext.errors import SwiftGrpoExtError
 from swift_grpo_ext.versions import installed_version
 
-_PACKAGES = ("ms-swift", "transformers", "trl", "peft", "accelerate", "deepspeed", "torch", "vllm")
+_PACKAGES = ("ms-swift", "transformers", "deepspeed", "torch", "vllm")
 # Names and first lines of what is no script of bash.
 _OTHER = re.compile(r".*\.(py|ipynb|fish|ps1|bat|cmd|mk|toml|jsonl|md)|makefile", re.IGNORECASE)
 _MOST_COMMANDS = 100
@@ -100,6 +100,8 @@ def _run(command: Command, launch: Launch) -> Run:
     words, more = _with_config(command)
     arguments = parse(words, _kind(str(command.words[0]), words))
     environ = {**more, **command.environ, **_of_model_kwargs(arguments.values)}
+    # A file alone does not say how it is started.
+    is_alone = not command.words[0] and _is_config(command.words[2]) and "NPROC_PER_NODE" not in environ
     # What stands in a file of a server's own is not read.
     servers = (
         [Unknown(written(word), many=True) if _is_config(word) else word for word in server.words[2:]]
@@ -107,7 +109,7 @@ def _run(command: Command, launch: Launch) -> Run:
     )
     return Run(
         arguments=arguments,
-        environ=Environ(environ, set_by=command.set_by),
+        environ=Environ(environ, set_by=command.set_by or "the shell that starts it" * is_alone),
         versions={name: installed_version(name) for name in _PACKAGES},
         gpu_memory=memory_of_a_gpu(),
         launch=launch,

@@ -158,7 +158,7 @@ def statements(text: str) -> Iterator[Statement]:
         if match[3] or blocks + brackets > _MOST_NESTED:
             fix = "`bash -n` names what is open"
             raise SwiftGrpoExtError("not plain bash", where=f"line {line}", fix=fix)
-        words = [word for word in _TOKENS.findall(body) if word.strip("\\ \t\n")]
+        words = [word for word in _TOKENS.findall(body.replace("\\\n", "")) if word.strip("\\ \t\n")]
         while words and words[0] in (*_OPENS, *_IN_BETWEEN, *_CLOSES):
             blocks += (words[0] in _OPENS) - (words[0] in _CLOSES)
             behind_it = words[1:] * (words[0] != "case")

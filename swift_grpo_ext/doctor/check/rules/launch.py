@@ -139,10 +139,11 @@ def _unexported(run: Run) -> Iterator[Problem]:
 )
 def _devices(run: Run) -> Iterator[Problem]:
     name = "CUDA_VISIBLE_DEVICES"
-    text = run.environ.get(name, "").strip()
+    text = run.environ.get(name, "all").strip()
     visible = environment.devices(run.environ)
     gpus = len(visible)
-    by_script = f"{name}=" in run.launch.text  # not by this machine
+    # By the script, not by this machine or for its server.
+    by_script = re.search(rf"""^[^#\n]*{name}=(''|""|-1)?(?=\s|$)""", run.launch.text, re.MULTILINE)
     fix = f"NPROC_PER_NODE={gpus}"
     if by_script and text in ("", "-1") and not run.arguments.values.get("use_cpu"):
         yield variable(name, "no GPU is named, so none is seen", "0")
@@ -261,14 +262,11 @@ def _never_ends(run: Run) -> Iterator[Problem]:
     symptoms=(
         "ConnectionError: Servers not reachable after ...s: [...]",
         "shape mismatch in the weight sync to the rollout server",
-        "the server of `swift deploy` answers 404 to the trainer",
     ),
     cause="The server listens at another port than the trainer asks, or serves another model.",
 )
 def _server(run: Run) -> Iterator[Problem]:
     args, server = run.arguments, run.own_server
-    if run.launch.all("deploy") and not run.servers and args.vllm_mode == "server":
-        yield Problem("swift deploy takes no new weights", "swift deploy", "swift rollout")
     if server is None:
         return
     ports = args.vllm_server_port or [8000]

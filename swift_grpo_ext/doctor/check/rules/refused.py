@@ -22,24 +22,25 @@ _CURES = {
     "Please set --model": "--model Qwen/Qwen2.5-VL-7B-Instruct",
     "Please input the training dataset": "--dataset train.jsonl",
     "num_generations must be greater than 1": "--num_generations 8",
+    "evenly divisible by num_generations_eval": "--num_generations_eval 1",
     "evenly divisible by num_generations": "more --gradient_accumulation_steps, or other --num_generations",
     "must be divisible by the global batch size": "a multiple of the batch of all ranks",
     "must equal per_device_train_batch_size": "--generation_batch_size alone: --steps_per_generation follows",
     "must be divisible by num_generations": "a generation batch that is a multiple of --num_generations",
     "vllm_mode is required": "--vllm_mode colocate",
-    "vllm_mode is not supported": "--use_vllm true, or leave --vllm_mode out",
     "async generate require": "--vllm_mode server, or --async_generate false",
+    "vllm_mode is not supported": "--use_vllm true, or leave --vllm_mode out",
     "truncation_strategy": "--truncation_strategy delete",
     "soft_cache_length": "--soft_cache_length 256",
     "requires a flash attention": "--attn_impl flash_attn",
-    "does not require a ref_model": "leave --ref_model out: with LoRA it is the model without its adapter",
     "FSDP2 is not compatible": "keep --fsdp or --deepspeed",
-    "set the quant_bits": "--quant_bits 4",
     "At most one of fp16 and bf16": "--bf16 true alone",
+    "set the quant_bits": "--quant_bits 4",
     "ZeroDivisionError": "more ranks: as many as tensor x pipeline x context parallel sizes, or a multiple",
     "load_best_model_at_end": "--save_steps a multiple of --eval_steps, both by the same strategy",
 }
 OF_BATCHES = (
+    "rlhf_type",
     "num_generations",
     "per_device_train_batch_size",
     "gradient_accumulation_steps",
@@ -74,20 +75,16 @@ host_rules: RuleTable[Pairs] = RuleTable()
         "GRPO requires `truncation_strategy 'left' or 'delete'`",
         "The soft_cache_length must be set when using soft overlong rewards.",
         'The "padding_free" feature requires a flash attention implementation.',
-        'The "packing" feature requires a flash attention implementation.',
         "CPO/ORPO or LoRA training does not require a ref_model to be passed in.",
         "ValueError: FSDP2 is not compatible with DeepSpeed.",
         "ValueError: At most one of fp16 and bf16 can be True, but not both",
         "--load_best_model_at_end requires the saving steps to be a multiple of the evaluation steps",
-        "--load_best_model_at_end requires the save and eval strategy to match",
         "ValueError: cached_dataset is not supported for GRPO.",
         "ValueError: `warmup_ratio` and `warmup_steps` cannot be set at the same time.",
         "Streaming and lazy_tokenize are incompatible.",
         "ValueError: Please set the quant_bits.",
         "ValueError: Liger loss does not support ... yet.",
-        "ValueError: Liger loss currently only support ...",
         "ValueError: OPD-RL is not supported with use_liger_kernel.",
-        "ValueError: OPD-RL (teacher) does not support ...",
         "ValueError: dynamic_sample requires reward_funcs",
         "ValueError: advantage_reweight=rlsd ...",
         "ValueError: sdar_loss_coef>0 ...",
@@ -139,7 +136,8 @@ def question(run: Run) -> dict[str, Any]:
     values = {name: arguments.values[name] for name in given}
     ranks = 0
     with suppress(NotKnownError):
-        ranks = run.ranks if not set(OF_BATCHES) & set(unknown) else 0
+        is_asked = (run.grpo or run.megatron) and not set(OF_BATCHES) & set(unknown)
+        ranks = run.ranks if is_asked else 0
         # Our trainer answers held-out rows greedily, one completion each.
         if "trainer" in run.parts and arguments.loss_type != "real":
             values.setdefault("num_generations_eval", 1)
