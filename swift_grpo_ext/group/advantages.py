@@ -162,7 +162,7 @@ def reward_statistics(
     names: Sequence[str],
     scale: Scale,
 ) -> dict[str, float]:
-    """What one scored batch says about its rewards, under ms-swift's metric names and ours.
+    """Figures about the rewards of one scored batch, under ms-swift's metric names and ours.
 
     Ours are ``reward_coverage`` (share of completions that are scored), ``dropped_groups`` (share of groups
     with fewer than two) and ``unscored/<reward>``. The others are taken over what is scored.

@@ -41,7 +41,7 @@ class Cut:
 
 @dataclass(frozen=True)
 class Memory:
-    """What there is for the activations of a micro-batch, on the rank that has least."""
+    """Memory for the activations of a micro-batch, on the rank that has least."""
 
     completion: int  # most tokens of a completion
     free: float | None = None  # bytes beside weights and states; None where they are not known
@@ -49,7 +49,7 @@ class Memory:
     unknown: str = ""  # why it is not known, where there is a GPU
 
     def holds(self, cut: Cut) -> bool:
-        """Whether the largest micro-batch of a cut fits."""
+        """True if the largest micro-batch of a cut fits."""
         if self.free is None or self.shape is None:
             return cut.sizes.batch * self.completion <= TOKENS_WITHOUT_MEMORY
         return fits(self.shape, cut.sizes.batch, cut.prompts, self.free)
@@ -100,7 +100,7 @@ def cut(
 
 
 def _why_no_way(sizes: BatchSizes, group: int, stay: str, more: Callable[[int], str]) -> str:
-    """Why no other cut shares more, with what would; empty if prompts are shared as it is."""
+    """Reason why no other cut shares more, with sizes that would; empty if prompts are shared as it is."""
     if group == 1:
         most = max(2, sizes.held)
         return f"--num_generations 1 leaves no prompt to share; {most} would forward 1 prompt, not {most}"

@@ -1,4 +1,4 @@
-"""What a GPU holds beside the activations of a micro-batch: arithmetic in bytes, without torch.
+"""GPU memory beside the activations of a micro-batch: arithmetic in bytes, without torch.
 
 One model for ``check``, ``plan`` and the trainer's cut of micro-batches. Model states are those of
 DeepSpeed's estimators (ZeRO, https://arxiv.org/abs/1910.02054): 2 bytes for a 16-bit gradient, 12 for the

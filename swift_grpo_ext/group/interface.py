@@ -91,7 +91,7 @@ def window_of(module: nn.Module, options: dict[str, Any]) -> int | None:
 
 
 def pack_mask(layout: PackLayout, device: torch.device | str = "cpu") -> PackMask | dict[str, PackMask]:
-    """What to pass as ``attention_mask``: the mask, or a mapping with it for each type of layer."""
+    """Value to pass as ``attention_mask``: the mask, or a mapping with it for each type of layer."""
     # Boolean, so that mixed precision does not cast it. Not all true: recurrent layers would get none.
     mask = torch.zeros(1, 1, layout.length, 1, dtype=torch.bool, device=device).as_subclass(PackMask)
     mask.pack_layout = layout
@@ -107,7 +107,7 @@ def pack_form(text_config: PretrainedConfig, backend: str, image_blocks: ImageBl
 
 
 def unsupported(text_config: PretrainedConfig) -> str:
-    """Why a language model of this config cannot take packs; empty when it can."""
+    """Reason why a language model of this config cannot take packs; empty when it can."""
     implementation = text_config._attn_implementation
     if implementation not in AttentionInterface():
         return f"attention implementation {implementation!r} is not in transformers' attention interface"
@@ -126,13 +126,13 @@ def _special_layers(text_config: PretrainedConfig) -> str:
 
 
 def why_no_packs(base: PreTrainedModel) -> str:
-    """Why a model cannot take packs; empty when it can."""
+    """Reason why a model cannot take packs; empty when it can."""
     config = base.config.get_text_config()
     return _other_code(base) or unsupported(config) or recurrent.unsupported(base.get_decoder())
 
 
 def why_no_shared_prefill(base: PreTrainedModel) -> str:
-    """Why the cache of a model's prompt cannot be spread over its completions; empty when it can."""
+    """Reason why the cache of a model's prompt cannot be spread over its completions; empty when it can."""
     return _other_code(base) or _special_layers(base.config.get_text_config())
 
 

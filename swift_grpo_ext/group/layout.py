@@ -116,7 +116,7 @@ class PackLayout:
         return by_key({number: node.level for number, node in enumerate(self.nodes)})
 
     def mask_function(self, visibility: Visibility, device: torch.device | str = "cpu") -> MaskFunction:
-        """Whether the token at one place of the pack looks at that at another, as FlexAttention asks."""
+        """Mask function for FlexAttention: True where a query's token sees a key's, by their places."""
         end = self.subtree_ends().to(device)
         place = self.positions().to(device)
         image = self.blocks.to(device) if visibility.blocks and self.blocks is not None else None
@@ -171,7 +171,7 @@ class PackLayout:
         return self.once(("sequences", device), make)
 
     def visibility(self, window: int | None) -> Visibility:
-        """What the tokens of a layer with this sliding window see."""
+        """Visibility of the tokens in a layer with this sliding window."""
         longest = max(node.first + node.length for node in self.nodes)
         blocks = self.blocks is not None and (self.form.image_blocks == "all" or window is not None)
         return Visibility(None if window is None or window >= longest else window, blocks)

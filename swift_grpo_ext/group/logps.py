@@ -23,7 +23,7 @@ Head = Callable[[Hidden], Float[Tensor, "tokens vocab"]]
 
 @dataclass(frozen=True)
 class TokenQuery:
-    """What is asked of the output layer."""
+    """Targets and options of one call of the output layer."""
 
     targets: Int[Tensor, " tokens"]  # ids
     vocab_size: int  # width of the logits

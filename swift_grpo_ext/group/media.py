@@ -1,4 +1,4 @@
-"""What the passes over a group must know of a vision-language family. Needs no torch."""
+"""Facts about a vision-language family that the passes over a group need. Needs no torch."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple, Protocol, TypeAlias, runtime_checkable

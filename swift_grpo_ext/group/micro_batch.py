@@ -1,4 +1,4 @@
-"""What is known of one collated micro-batch, found out once and used by all of its passes."""
+"""Analysis of one collated micro-batch, made once and used by all of its passes."""
 
 from collections import UserDict
 from collections.abc import Mapping, Sequence
@@ -149,7 +149,7 @@ def analyse(
 
 
 def parts_of(batch: MicroBatch, tokens: Bool[Tensor, "batch keep"] | None, number: int) -> list[MicroBatch]:
-    """What a pass goes over: completions of ``tokens``, or all, in so many packs.
+    """Split a micro-batch into ``number`` packs for a pass: all completions, or only those of ``tokens``.
 
     Raises:
         CannotPackError: The completions of ``tokens`` cannot be taken out.
@@ -204,9 +204,9 @@ def in_parts(batch: MicroBatch, parts: int) -> list[MicroBatch]:
 
 
 def seen_from_host(inputs: ModelInputs) -> dict[str, Shaped[Tensor, "..."]]:
-    """What is decided by, in the main memory: ids, masks, positions and grids, and no pixels.
+    """Copy the inputs that decisions need to host memory: ids, masks, positions and grids, not pixels.
 
-    One copy, for the host waits for a GPU at each.
+    All in one copy, because the host waits for the GPU at each.
     """
     small = {name: value for name, value in inputs.items() if name in _SEEN and isinstance(value, Tensor)}
     whole = torch.cat([value.flatten().long() for value in small.values()]).cpu()

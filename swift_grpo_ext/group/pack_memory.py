@@ -139,7 +139,7 @@ def way_trained(parameters: Iterable[Any]) -> Trained:
 
 @dataclass(frozen=True)
 class PackShape:
-    """What one micro-batch holds when a prompt is forwarded once."""
+    """Sizes of one micro-batch whose prompt is forwarded once."""
 
     sizes: TextSizes  # the language model
     prompt: int  # tokens of the prompt, its images included
@@ -184,6 +184,6 @@ def chunk_of_logits(sizes: TextSizes, predicted: float) -> float:
 
 
 def fits(shape: PackShape, completions: int, prompts: int, free_bytes: float) -> bool:
-    """Whether a pack takes no more than its share of the memory that weights and states leave free."""
+    """True if a pack takes no more than its share of the memory that weights and states leave free."""
     pack = replace(shape, prompt=prompts * shape.prompt)
     return pack_bytes(pack, completions) <= SHARE * free_bytes

@@ -147,7 +147,7 @@ def _prompt(
     found: Mapping[str, Images],
     paces: Sequence[Float[Tensor, " videos"]],
 ) -> tuple[object, ...]:
-    """What a row of the batch shows the model: equal where prompts are."""
+    """Content that a row of the batch shows the model: equal for equal prompts."""
     content = [values[row].contiguous().view(torch.uint8).numpy().tobytes() for values in tokens]
     media = [images.of_row(row) for images in found.values()]
     of_videos = [pace[[*found[VIDEO_PIXELS].rows[row]]].tolist() for pace in paces]

@@ -1,4 +1,4 @@
-"""What a packed forward need not compute, or not compute again in the backward pass.
+"""Work that a packed forward need not do, or not do again in the backward pass.
 
 Gradient checkpointing computes each layer's forward a second time. Three parts of that work are needless:
 

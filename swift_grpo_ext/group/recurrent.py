@@ -36,7 +36,7 @@ def install(decoder: nn.Module) -> None:
 
 
 def unsupported(decoder: nn.Module) -> str:
-    """Why the recurrent layers of a language model cannot take packs; empty if they can."""
+    """Reason why the recurrent layers of a language model cannot take packs; empty if they can."""
     kinds = getattr(getattr(decoder, "config", None), "layer_types", None) or []
     for layer, kind in zip(getattr(decoder, "layers", []), kinds, strict=False):
         if kind == "linear_attention" and next(recurrent_layers(layer), None) is None:

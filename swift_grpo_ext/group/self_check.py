@@ -28,7 +28,7 @@ def compare(
     mask: Shaped[Tensor, "batch keep"],
     dtype: torch.dtype,
 ) -> str:
-    """Why our log-probs of some rows cannot be used, in a clause; empty if they can.
+    """Reason why our log-probs of some rows cannot be used, in a clause; empty if they can.
 
     Args:
         models: Whose dropout is off meanwhile.
@@ -113,6 +113,6 @@ def without_dropout(model: nn.Module) -> Iterator[None]:
 
 
 def adds_noise(hook: Callable[..., object]) -> bool:
-    """Whether a forward hook is one of those that add noise to embeddings, by its name."""
+    """True if a forward hook adds noise to embeddings, judged by its name."""
     name = str(getattr(hook, "__name__", type(hook).__name__)).lower()
     return "neftune" in name or "noise" in name

@@ -73,7 +73,7 @@ class Pack:
 def token_keys(
     input_ids: Int[Tensor, "batch seq"], *others: Int[Tensor, "... batch seq"] | None
 ) -> Int[Tensor, "fields batch seq"]:
-    """What tells tokens of a batch apart: their ids and what is given of the others."""
+    """Values that tell the tokens of a batch apart: their ids, and those of ``others`` that are not None."""
     given = [values for values in (input_ids, *others) if values is not None]
     return torch.cat([values.long().reshape(-1, *input_ids.shape) for values in given])
 

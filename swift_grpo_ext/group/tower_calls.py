@@ -143,7 +143,7 @@ def encoder_of(base: SeeingModel | nn.Module, family: Family) -> tuple[nn.Module
 
 
 def no_features(pixels: Float[Tensor, "..."]) -> SimpleNamespace:
-    """What an encoder's callers add to embedded text, times zero, in the place of a made-up image's features.
+    """Stand in for a made-up image's features: a zero, which callers add to embedded text, times zero.
 
     ms-swift's templates, and ours of Ovis2, take from it what they know of the encoder's answer.
     """

@@ -131,7 +131,7 @@ def _next_run(
 
 
 def _with_whole_prompts(rows: Sequence[Row], follows: Mapping[int, Hashable], at: int) -> dict[int, Hashable]:
-    """What rows go on with; the prompt instead, where rows of one that is not over at ``at`` would part."""
+    """Keys that rows go on with; the group's, where rows of one prompt, not over at ``at``, would part."""
     ways = {(rows[number].group, key) for number, key in follows.items() if rows[number].prompt > at}
     of_group = Counter(group for group, _ in ways)
     return {n: rows[n].group if of_group[rows[n].group] > 1 else key for n, key in follows.items()}

@@ -7,7 +7,7 @@ _LOW_PRECISION = ("fp8_format", "fp8", "fp4_format", "fp4")
 
 
 def why_no_passes(args: Any) -> str:
-    """What a pass does beside computing log-probs of the tokens of one rank, in a clause; empty if nothing.
+    """Work of a pass beyond the log-probs of one rank's tokens, in a clause; empty without any.
 
     It keeps everything off: shared prompts, images encoded once and logits of completions alone. After a
     semicolon comes a remedy.
@@ -33,7 +33,7 @@ def why_no_passes(args: Any) -> str:
 
 
 def why_no_sharing(args: Any, experts: bool = True) -> str:
-    """What else keeps prompts from being shared, in a clause with a remedy; empty if nothing.
+    """Further reason why prompts cannot be shared, in a clause with a remedy; empty without one.
 
     Without ``experts`` nothing is routed, whatever is typed.
     """

@@ -101,7 +101,7 @@ BACKENDS: dict[str, Callable[..., Tensor]] = {ONE_CALL: one_call, SDPA: functool
 
 
 def why_not_one_call(models: Sequence[nn.Module], config: Any) -> str:
-    """What speaks against the one call, which is tried on 12 tokens, in a clause; empty if it is right."""
+    """Reason against the one call, which is tried on 12 tokens, in a clause; empty if it is right."""
     parts = (part for model in models for part in model.modules())
     module = next((part for part in parts if isinstance(part, TEDotProductAttention)), None)
     if module is None:

@@ -1,4 +1,4 @@
-"""What speaks against the features of a run with Megatron, from its arguments and the model alone."""
+"""Reasons against the features of a run with Megatron, from its arguments and the model alone."""
 
 from typing import Any
 
@@ -50,7 +50,7 @@ def decide(host: MegatronHost, settings: Settings) -> Features:
 
 
 def _held_out_reason(host: MegatronHost) -> str:
-    """Why ms-swift evaluates by itself, or not at all."""
+    """Reason why ms-swift evaluates by itself, or not at all; empty without one."""
     args = host.args
     batch = rows_of_evaluation_batch(host)
     return first_of(
@@ -74,7 +74,7 @@ def _pass_reason(host: MegatronHost) -> str:
 
 
 def _prefix_reason(host: MegatronHost) -> str:
-    """Why prompts cannot be shared."""
+    """Reason why prompts cannot be shared; empty if they can."""
     args = host.args
     config = host.config
     family = family_of(host.template.config)

@@ -48,7 +48,7 @@ def refuse_cut_groups(host: MegatronHost) -> None:
 
 
 def _users_own(host: MegatronHost) -> str:
-    """Why the user's sizes are part of what is computed."""
+    """Reason why the user's sizes are part of what is computed; empty if they are not."""
     if loss_named(host.loss_type).whole_groups:
         return f"loss_type {host.loss_type} compares the groups of a micro-batch"
     quantile = host.args.top_entropy_quantile
@@ -56,7 +56,7 @@ def _users_own(host: MegatronHost) -> str:
 
 
 def _memory(host: MegatronHost) -> Memory:
-    """What there is for a micro-batch, on the rank that has least. Every rank comes here: a collective."""
+    """Memory for a micro-batch, on the rank that has least. Every rank comes here: a collective."""
     args = host.args
     free = least(_free(host), host.device)
     text = text_sizes_of(host.template.config)

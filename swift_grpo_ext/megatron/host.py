@@ -1,4 +1,4 @@
-"""What we read of ms-swift's Megatron GRPO trainer, and a check that what we change is there."""
+"""Parts of ms-swift's Megatron GRPO trainer that we read, and a check that what we change is there."""
 
 import logging
 from dataclasses import dataclass

@@ -44,7 +44,7 @@ def install(models: Sequence[nn.Module]) -> None:
 
 
 def _mixers(models: Sequence[nn.Module]) -> Iterator[nn.Module]:
-    """What mixes tokens in each layer of the language models, but for the vision tower."""
+    """Modules that mix tokens in each layer of the language models, but for the vision tower."""
     for model in models:
         for block in model.modules():
             if isinstance(block, TransformerBlock):

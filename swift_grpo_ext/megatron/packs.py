@@ -38,7 +38,7 @@ class SharedBatch:
     predictions: Predictions
 
     def inputs(self, encoded: bool) -> Inputs:
-        """What the model is given; ``encoded``: features stand in for the pixels."""
+        """Inputs of the model; ``encoded``: features stand in for the pixels."""
         given = self.batch.forward_inputs(encoded)
         kept = {name: value for name, value in given.items() if name not in _OF_TRANSFORMERS}
         return {
@@ -62,7 +62,7 @@ def analysed(
     family: Family | None,
     form: PackForm | None,
 ) -> MicroBatch:
-    """What is known of a micro-batch's images, and with a form of packs of what its rows share."""
+    """Analysis of a micro-batch's images and, with a form of packs, of what its rows share."""
     # ms-swift's mask stands where a token is predicted.
     return analyse(_rows(inputs), grpo_batch.completion_mask.roll(1, -1), family, form)
 

@@ -39,7 +39,7 @@ _OF_TOKENS = ("input_ids", "position_ids", "text_position_ids", "mm_token_type_i
 
 @dataclass
 class KnownBatch:
-    """What is known of one micro-batch."""
+    """Facts about one micro-batch."""
 
     predictions: Predictions | None = None  # its completion tokens; None if it goes ms-swift's way
     batch: MicroBatch | None = None  # its images, if they are encoded once
@@ -85,7 +85,7 @@ class MegatronPasses:
 
     @property
     def pads(self) -> bool:
-        """Whether rows are padded when a pass is made: each token of ms-swift's padding counts as a row."""
+        """True if rows are padded when a pass is made: each token of ms-swift's padding counts as a row."""
         return bool(self._host.template.padding_free) and "completion_logits" in self.features
 
     def _attention(self) -> str:
@@ -167,7 +167,7 @@ class MegatronPasses:
 
     @property
     def phase_now(self) -> str:
-        """What the passes of this moment are for, as in `watch.phases`."""
+        """Phase of the passes of this moment, as in `watch.phases`."""
         return "logps" if self._phase in ("", "teacher") else self._phase
 
     def phase(self, name: str) -> AbstractContextManager[None]:
@@ -280,7 +280,7 @@ class MegatronPasses:
         return known
 
     def _why_wrong(self, known: KnownBatch, inputs: Inputs, stock: Callable[[Iterator[Any]], Logps]) -> str:
-        """Why log-probs of our way cannot be used; empty if they can, and on stages without log-probs."""
+        """Reason why our log-probs cannot be used; empty if they can, and on stages without log-probs."""
         found, expected = (self._pass(way, inputs, stock)[0] for way in (known, KnownBatch()))
         if found is None or expected is None:
             return ""

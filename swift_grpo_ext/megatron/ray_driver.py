@@ -60,7 +60,7 @@ class Driver(GRPOTrainer):
 
     @property
     def multi_turn_scheduler(self) -> Any:
-        """What goes on after a turn, if anything does."""
+        """Scheduler that goes on after a turn, if there is one."""
         return self._multi_turn_scheduler
 
     def _prepare_state(self) -> None:

@@ -28,7 +28,7 @@ class Worker(MegatronWorker):
             super()._init_trainable()
 
     def get_padding_to(self) -> Any:
-        """What the driver makes the length of a micro-batch a multiple of; None: passes see to it."""
+        """Number whose multiple the driver pads a micro-batch's length to; None: passes see to it."""
         if self._args.rlhf_type == "grpo" and self._megatron.passes.pads:
             return None
         return super().get_padding_to()

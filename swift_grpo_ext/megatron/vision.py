@@ -46,7 +46,7 @@ def encoder_in(tower: Any, family: VisionFamily) -> tuple[str, str] | None:
 def why_not_once(
     models: Sequence[nn.Module], references: Sequence[nn.Module], family: VisionFamily | None
 ) -> str:
-    """Why images are encoded in every pass, in a clause; empty if once is enough, and on later stages."""
+    """Reason why every pass encodes images, in a clause; empty if once is enough, and on later stages."""
     towers = towers_of(models)
     if family is None:
         return "nothing is known about images of the family"

@@ -1,4 +1,4 @@
-"""What watches a run with Megatron: the monitors of both trainers, fed by names that they know."""
+"""Monitors of a run with Megatron: those of both trainers, fed by names that they know."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence

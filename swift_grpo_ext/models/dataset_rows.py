@@ -24,7 +24,7 @@ REPLACE = "fix or remove them, or SWIFT_GRPO_EXT_BAD_ROW=skip to have them repla
 
 
 def problem_of(error: Exception, row: Mapping[str, Any]) -> str:
-    """What is wrong with a row, and where, in one line."""
+    """Say in one line what is wrong with a row, and where."""
     if isinstance(error, DatasetRowError):
         return str(error).removeprefix("swift-grpo-ext: ")
     return f"it cannot be encoded: {one_line(error, _LONGEST)} [{label(row['messages'])}]"

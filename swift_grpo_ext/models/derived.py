@@ -23,7 +23,7 @@ Modules = dict[str, tuple[str, ...]]
 
 
 def derive(config: Any, described: VisionFamily | None = None) -> VisionFamily | None:
-    """What follows from a config, or None; of a family that is described already only the ids."""
+    """Description derived from a config, or None; for a described family only the ids are the config's."""
     if described is not None:
         return replace(described, **_ids_of(config))
     if why_unknown(config):
@@ -54,7 +54,7 @@ def speaking_model(model: Any) -> Any:
 
 
 def why_unknown(config: Any) -> str:
-    """What is missing for a description; empty if nothing is."""
+    """Reason why no description follows from a config; empty if one does."""
     name = getattr(config, "model_type", "")
     if getattr(config, "auto_map", None):
         return f"{name!r} is code of the checkpoint (trust_remote_code)"

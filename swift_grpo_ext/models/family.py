@@ -1,4 +1,4 @@
-"""What a description of a vision-language family is made of."""
+"""Types of which a description of a vision-language family is made."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -82,7 +82,7 @@ class Tiling:
 
 @dataclass(frozen=True)
 class Entry:
-    """What this package knows of a family beside what follows from its config."""
+    """Facts of a family that do not follow from its config."""
 
     stem: str  # beginning of the ``model_type`` of its configs; of several entries the longest counts
     frame: Frame | None  # in which it writes boxes and points; None if nobody knows

@@ -210,7 +210,7 @@ def _read_text(text: str, fetch: Callable[[str], BytesIO]) -> bytes:
 
 
 def one_line(error: BaseException, most: int = _SHOWN) -> str:
-    """What an exception says, in a line of at most so many characters."""
+    """Text of an exception, in a line of at most ``most`` characters."""
     if isinstance(error, UnidentifiedImageError):  # its own text is the address of a buffer
         return "not an image, or of a kind that Pillow does not read"
     return " ".join(f"{type(error).__name__}: {error}".split())[:most]

@@ -116,7 +116,7 @@ class Ovis2Template(VisionTemplate):
             message["content"] = content
 
     def replace_tag(self, media_type: MediaType, index: int, inputs: StdTemplateInputs) -> list[object]:
-        """What stands for an image in the prompt before its tokens are known."""
+        """Stand-in for an image in the prompt until its tokens are known."""
         if media_type != "image":
             return super().replace_tag(media_type, index, inputs)
         self._resize(index, inputs)

@@ -73,7 +73,7 @@ class Qwen2_5VLTemplate(VisionTemplate, HostTemplate):
         return tensors, image.size, [self.facts.image_token_id] * features
 
     def replace_tag(self, media_type: MediaType, index: int, inputs: StdTemplateInputs) -> list[object]:
-        """What stands for an image in the prompt before its tokens are known; videos are ms-swift's."""
+        """Stand-in for an image in the prompt until its tokens are known; videos get ms-swift's."""
         if media_type == "video":
             return self._replace_video(index, inputs)
         if media_type != "image" or self.mode == "lmdeploy":

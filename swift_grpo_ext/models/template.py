@@ -1,4 +1,4 @@
-"""What the templates of both families share: checked rows, images prepared once, guarded generation."""
+"""Base of the templates of both families: checked rows, images prepared once, guarded generation."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class VisionTemplate(Template):
         return {"max_pixels": chat_template_kwargs.get("max_pixels") or self.max_pixels}
 
     def image_columns(self, sources: list[object], columns: Options) -> dict[str, object]:
-        """What rewards learn about a row's images, whose size its ``chat_template_kwargs`` may limit: sizes
+        """Columns for rewards on a row's images, whose size its ``chat_template_kwargs`` may limit: sizes
         ``{"original": [width, height], "resized": ...}`` in pixels, and grids ``[frames, height, width]``.
         """
         options = self.resize_options(columns.get("chat_template_kwargs") or {})

@@ -61,7 +61,7 @@ def check_tags(system: str | None, messages: Sequence[Message], given: Mapping[s
 
 
 def why_no_completion(messages: Sequence[Message]) -> str:
-    """Why none can follow messages whose answer is cut off, in a clause; empty if one can."""
+    """Reason why no completion can follow messages without their answer, in a clause; empty if one can."""
     role = messages[-1]["role"] if messages else "nobody"
     return "" if role in ASKS else f"before an answer stands the role {role!r}, and not user or tool_response"
 

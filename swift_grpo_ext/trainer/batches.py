@@ -1,4 +1,4 @@
-"""What we know of each of ms-swift's micro-batches, kept beside them and not on them."""
+"""Records of ms-swift's micro-batches, kept beside them and not on them."""
 
 import weakref
 from collections import Counter
@@ -23,7 +23,7 @@ from swift_grpo_ext.watch.guard import watches
 
 @dataclass
 class BatchRecord:
-    """What is known of one micro-batch beside what ms-swift keeps on it."""
+    """Facts about one micro-batch beside those that ms-swift keeps on it."""
 
     samples: tuple[VisionSample, ...] = ()  # of its rows, without their encodings; empty where unknown
     batch: MicroBatch | None = None  # its images and groups, once a pass has asked for them
@@ -44,7 +44,7 @@ class BatchRecords:
         return len(self._records)
 
     def of(self, grpo_batch: GRPOBatch) -> BatchRecord:
-        """What is known of a micro-batch; an empty entry, that stays, for a new one."""
+        """Record of a micro-batch; for a new one an empty record, which stays."""
         key = id(grpo_batch)
         if key not in self._records:
             gone = weakref.ref(grpo_batch, lambda _: self._records.pop(key, None))
@@ -63,7 +63,7 @@ class BatchRecords:
             self._coming = None
 
     def phase_of(self, grpo_batch: GRPOBatch, handled: bool) -> str:
-        """What a pass is for: the first over a micro-batch in the making is the old one; else ``handled``."""
+        """Phase of a pass: old for the first over a micro-batch in the making; else ``handled`` decides."""
         if self._coming is None:
             return "forward" if torch.is_grad_enabled() else "logps"
         if id(grpo_batch) not in self._records:

@@ -1,4 +1,4 @@
-"""What ranks agree on; and when one of them fails all end, within seconds, each with the first traceback."""
+"""Agreements of ranks; and when one of them fails all end, within seconds, each with the first traceback."""
 
 import hashlib
 import json
@@ -53,7 +53,7 @@ def agreed_max(value: int, device: torch.device) -> int:
 
 
 def all_equal(text: str, device: torch.device, group: dist.ProcessGroup) -> bool:
-    """Whether all ranks of a group have the same text: one collective of 16 bytes, none for a single rank."""
+    """True if all ranks of a group have the same text: one collective of 16 bytes, none for a single rank."""
     if is_alone() or dist.get_world_size(group) == 1:
         return True
     digest = int.from_bytes(hashlib.blake2b(text.encode(), digest_size=7).digest(), "big")
@@ -134,7 +134,7 @@ def _say(failure: dict[str, object]) -> None:
 
 
 def all_ranks_are_here(where: str) -> bool:
-    """Whether every rank comes to a place within seconds: asked of the job's store, without a collective."""
+    """True if every rank comes to a place within seconds: asked of the job's store, without a collective."""
     if is_alone():
         return True
     store = _connect()

@@ -62,7 +62,7 @@ class Distance:
 
 @dataclass(frozen=True)
 class Agreement:
-    """What a check of an engine has compared; those of several micro-batches and ranks add up."""
+    """Result of a check of an engine; those of several micro-batches and ranks add up."""
 
     begin: Distance = Distance()  # over the first `EARLY` tokens of each turn
     rest: Distance = Distance()  # over the others

@@ -39,7 +39,7 @@ class TrainerHeldOut(HeldOut):
             self._begin(logged_names)
 
     def _reason(self) -> str:
-        """Why ms-swift's own evaluation is left as it is; empty if it is not."""
+        """Reason why ms-swift's own evaluation is left as it is; empty if it is not."""
         host = self._host
         if why := switched_off(self._settings, "trainer", "held_out"):
             return why

@@ -1,4 +1,4 @@
-"""What speaks against the features of a run with transformers, from configuration and parameters alone.
+"""Reasons against the features of a run with transformers, from configuration and parameters alone.
 
 Never from data: a decision that differs between ranks would change the number of their collectives, and
 ZeRO-3 would hang.
@@ -66,7 +66,7 @@ def decide(host: Host, settings: Settings) -> Features:
 
 
 def frozen_modules(base: nn.Module, family: VisionFamily) -> list[nn.Module]:
-    """What an image passes on its way to the language model."""
+    """Modules that an image passes on its way to the language model."""
     return [base.get_submodule(path) for path in (*family.vision_tower, *family.aligner)]
 
 
@@ -81,7 +81,7 @@ def share_tower(host: Host, family: VisionFamily | None) -> None:
 
 
 def _head_reason(host: Host | Early, base: PreTrainedModel) -> str:
-    """Why log-probs are not simply those of whole rows under the output layer."""
+    """Reason why log-probs are not simply those of whole rows under the output layer; empty if they are."""
     if host.template.sequence_parallel_size > 1:
         return "sequence parallel: ranks cannot divide a pack between them yet; --sequence_parallel_size 1"
     config = base.config.get_text_config()
@@ -96,7 +96,7 @@ def _unknown(base: PreTrainedModel, what: str = "") -> str:
 
 
 def why_not_shared(host: Host | Early, settings: Settings) -> str:
-    """Why prompts will not be shared, as far as is known before the trainer is built; empty if they will."""
+    """Reason why prompts will not be shared, as known before the trainer is built; empty if they will."""
     base = speaking_model(host.template.get_base_model(host.model))
     off = switched_off(settings, "trainer", "shared_prefix")
     return off or _head_reason(host, base) or _prefix_reason(host, base)
@@ -114,7 +114,7 @@ def _prefix_reason(host: Host | Early, base: PreTrainedModel) -> str:
 
 
 def _lacks(base: PreTrainedModel, family: VisionFamily, capability: Capability) -> str:
-    """Why the family has not what is asked for, by itself or with parameters that ZeRO-3 divides."""
+    """Reason why the family lacks a capability, by itself or with parameters that ZeRO-3 divides."""
     divided = any(hasattr(parameter, "ds_id") for parameter in base.parameters())
     return family.lacks.get(capability, "") or (family.lacks.get("zero3", "") if divided else "")
 
@@ -169,7 +169,7 @@ def _vision_reason(host: Host, base: PreTrainedModel, family: VisionFamily | Non
 
 
 def why_encoded_again(towers: Sequence[nn.Module], references: Sequence[nn.Module] = ()) -> str:
-    """Why the reference, or another pass, has other features of an image, of towers that do not train.
+    """Reason why the reference, or another pass, has other image features though towers do not train.
 
     In a clause; empty if they are the same. Every rank comes here.
     """

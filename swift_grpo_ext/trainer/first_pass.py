@@ -59,7 +59,7 @@ class FirstPasses:
         self._raised = False  # the pass before this one raised
 
     def is_due(self, kind: Hashable) -> bool:
-        """Whether no pass of this kind has been compared yet."""
+        """True if passes are checked and this kind is not trusted yet."""
         return self._on and kind not in self._trusted
 
     def run(

@@ -1,4 +1,4 @@
-"""What is on in a run of either engine, what is off and why: short lines, and all of it in ``gains.json``."""
+"""Report of what is on, off and why, in a run of either engine: short lines, and all in ``gains.json``."""
 
 import json
 from collections.abc import Callable
@@ -36,7 +36,7 @@ def tell_gains(
 
 
 def facts_of(features: Features, sizes: BatchSizes, group: int, cut: str = "") -> dict[str, Any]:
-    """What is on, ``idle`` (nothing to do) or off, by section and name, and the sizes that it hangs on."""
+    """State of each feature, on, ``idle`` (nothing to do) or off, by section, and the sizes it depends on."""
     together = most_together(sizes.batch, sizes.held, group)
     idle = dict(features.why_idle)
     if together == 1 and "shared_prefix" in features:

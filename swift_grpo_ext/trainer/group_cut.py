@@ -54,7 +54,7 @@ def cut_by_groups(early: Early, settings: Settings) -> str:
 
 
 def _users_own(early: Early) -> str:
-    """Why the user's sizes are part of what is computed, or fixed elsewhere; empty if they are neither."""
+    """Reason why the user's sizes enter the computation or are fixed elsewhere; empty if neither."""
     args = early.args
     depends = why_sizes_matter(
         args.loss_type,
@@ -67,7 +67,7 @@ def _users_own(early: Early) -> str:
 
 
 def _memory(early: Early) -> Memory:
-    """What there is for a micro-batch, on the rank that has least. Every rank comes here: a collective."""
+    """Memory for a micro-batch, on the rank that has least. Every rank comes here: a collective."""
     args = early.args
     on_gpu = args.device.type != "cpu"
     free = least(_free(early, args.device) if on_gpu else None, args.device)

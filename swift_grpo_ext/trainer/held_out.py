@@ -277,7 +277,7 @@ def _digest(dataset: Dataset) -> str:
 
 @contextmanager
 def random_numbers_kept() -> Iterator[None]:
-    """What is drawn while this is open changes nothing of what is drawn afterwards."""
+    """Restore random states on exit: numbers drawn while this is open change nothing afterwards."""
     of_python = random.getstate()
     of_numpy = numpy.random.get_state()
     try:

@@ -1,4 +1,4 @@
-"""What we read of ms-swift's GRPO trainer: its attributes and methods, in one place."""
+"""Attributes and methods of ms-swift's GRPO trainer that we read, in one place."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -129,7 +129,7 @@ class Host(Watched, Protocol):
 
 @dataclass
 class Early:
-    """What decides whether prompts are shared, of a trainer that is not built yet."""
+    """Facts that decide whether prompts are shared, of a trainer that is not built yet."""
 
     model: Any  # the model, not yet wrapped
     template: Any

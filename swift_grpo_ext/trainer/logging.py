@@ -1,4 +1,4 @@
-"""What goes into the log: means over tokens that one NaN does not poison, and pictures of completions."""
+"""Contents of the log: means over tokens that one NaN does not poison, and pictures of completions."""
 
 import hashlib
 import io

@@ -22,7 +22,7 @@ THREADS = 4
 
 
 def why_not_ahead(template: object) -> str:
-    """Why no image is prepared ahead, in a clause; empty if they are."""
+    """Reason why images are not prepared ahead, in a clause; empty if they are."""
     return "" if isinstance(template, VisionTemplate) else "ms-swift's own template prepares images"
 
 

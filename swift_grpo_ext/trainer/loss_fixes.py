@@ -146,7 +146,7 @@ def over_our_pass(
 
 
 def takes_logps(loss: nn.Module) -> bool:
-    """Whether this release of liger has a function from log-probs to the loss, as it has from 0.8 on."""
+    """True if this release of liger has a function from log-probs to the loss, as it has from 0.8 on."""
     formula = _formula(loss)
     return formula is not None and "per_token_logps" in inspect.signature(formula).parameters
 

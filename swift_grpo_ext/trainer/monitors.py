@@ -1,4 +1,4 @@
-"""What watches a run from the trainer: tells `swift_grpo_ext.watch` phases, figures and samples."""
+"""Link from the trainer to the monitors: tells `swift_grpo_ext.watch` phases, figures and samples."""
 
 import math
 from collections import Counter
@@ -30,7 +30,7 @@ CALLBACK = "ext_watch"
 
 
 def why_unwatched() -> str:
-    """Why nothing watches a run, in a clause; empty if the monitors do."""
+    """Reason why nothing watches a run, in a clause; empty if the monitors do."""
     return "" if CALLBACK in callbacks_map else "nothing watches; SWIFT_GRPO_EXT_DISABLE without callbacks"
 
 
@@ -149,7 +149,7 @@ class Monitors:
             self.watch.phases.rest_in(name)
 
     def end_micro_batch(self) -> None:
-        """What follows the last one of a step is the optimizer's."""
+        """Count the time after the last micro-batch of a step as the optimizer's."""
         if self._host.accelerator.sync_gradients:
             self._rest_in("optimizer")
 
@@ -214,7 +214,7 @@ class Monitors:
     def _facts(
         self, completions: Sequence[str], scores: Rewards, samples: Sequence[VisionSample]
     ) -> records.RolloutFacts:
-        """What completions of all ranks show, groups one after the other, with their scores.
+        """Facts about the completions of all ranks, groups one after the other, with their scores.
 
         Reasons are those of this rank's ``samples``.
         """

@@ -42,7 +42,7 @@ class OldPass:
         self._before_update = before_update(host) if host.model.training else _EVERY
 
     def is_needless(self, record: BatchRecord) -> bool:
-        """Whether the old pass over the next micro-batch is needless; asked once for each."""
+        """True if the old pass over the next micro-batch is needless; asked once for each."""
         self._before_update -= 1
         record.first_update = self._before_update >= 0
         teacher = next(self._teacher_input, False)

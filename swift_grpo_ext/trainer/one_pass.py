@@ -33,7 +33,7 @@ _ONE_CHUNK = 2**62  # bytes
 
 @dataclass(frozen=True)
 class Request:
-    """What ms-swift asks for: log-probs of a micro-batch's completions under a model."""
+    """Request of ms-swift: log-probs of a micro-batch's completions under a model."""
 
     model: nn.Module  # the policy or the reference, in the wrappers whose hooks run with its forward
     base: PreTrainedModel  # the one inside of these

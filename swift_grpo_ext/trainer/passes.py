@@ -38,7 +38,7 @@ _CHUNKS = 2**30  # in the place of a number of packs: more than there can be
 
 
 class PassKind(NamedTuple):
-    """What may differ between two passes that are otherwise computed alike."""
+    """Properties in which two passes may differ that are otherwise computed alike."""
 
     of_reference: bool
     with_gradients: bool
@@ -139,7 +139,7 @@ class Passes:
     # Of a pass.
 
     def phase_of(self, model: nn.Module, grpo_batch: GRPOBatch) -> str:
-        """What a pass is for, as in `watch.phases`."""
+        """Phase of a pass, as in `watch.phases`."""
         return self.batches.phase_of(grpo_batch, self._handles(model))
 
     def in_packs(
@@ -206,7 +206,7 @@ class Passes:
         return OnePass(features, self._calls, recomputes=self.halves.parts > 1)
 
     def _request(self, asked: Asked, features: Features) -> Request:
-        """What is asked for, with what is known of the micro-batch and what of it is needed."""
+        """Request of a pass, with the analysis of its micro-batch and the tokens of it that are needed."""
         host = self._host
         grpo_batch = asked.grpo_batch
         shares = "shared_prefix" in features

@@ -29,7 +29,7 @@ _OTHER_BASE = ("pissa", "olora", "corda", "loftq", "lora_ga")
 
 
 def why_no_copy(host: Host) -> str:
-    """Why the reference needs no copy of what trains, in a clause; empty if it does."""
+    """Reason why the reference needs no copy of what trains, in a clause; empty if it does."""
     if not host.beta:
         return "beta is 0"
     if host.ref_model is not None:
@@ -42,7 +42,7 @@ def why_no_copy(host: Host) -> str:
 
 
 def starts_with_adapters_off(model: nn.Module) -> bool:
-    """Whether a policy with PEFT's adapters off, which is ms-swift's reference, is as it started.
+    """True if a policy with PEFT's adapters off, which is ms-swift's reference, is as it started.
 
     With ``lora_llm`` the vision tower has been trained; tuners of ms-swift (``adapter``, ``llamapro``)
     are not off at all, so that the kl is 0 in every step.

@@ -49,7 +49,7 @@ Infer = Callable[[Sequence[RolloutInferRequest], RequestConfig], list[RolloutOut
 
 
 class Rollout:
-    """What stands between the trainer and its engine."""
+    """Link between the trainer and its engine."""
 
     def __init__(self, host: Host) -> None:
         self._host = host
@@ -270,7 +270,7 @@ def request_digest(
 
 
 def _content(request: RolloutInferRequest | Row) -> Row:
-    """What is asked for, without the random id."""
+    """Fields of a request, without the random id."""
     return {**(request if isinstance(request, dict) else vars(request)), "uuid": None}
 
 

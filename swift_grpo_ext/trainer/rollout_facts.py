@@ -1,4 +1,4 @@
-"""What the completions of a generation batch and their scores show, as shares."""
+"""Shares that describe the completions of a generation batch and their scores."""
 
 import math
 from collections import Counter

@@ -1,4 +1,4 @@
-"""What to call a row of the dataset in messages: its number, its own id, its image."""
+"""Names of dataset rows in messages: the row's number, its own id, its image."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
@@ -55,7 +55,7 @@ def row_number(
 
 
 def _key(messages: Turns | None, images: Sequence[object] | None) -> tuple[object, ...]:
-    """What tells a row from others: its questions, and its images by path or by what they hold."""
+    """Key that tells a row from others: its questions, and its images by path or by what they hold."""
     questions = [str(turn.get("content")) for turn in messages or () if turn.get("role") == "user"]
     return (*questions, *(_path(image) or _held(image) for image in images or ()))
 

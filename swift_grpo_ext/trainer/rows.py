@@ -32,7 +32,7 @@ _HOST_REPLACES = "fix or remove it, or --truncation_strategy delete to have ms-s
 
 
 class RowProblem(NamedTuple):
-    """What is wrong with a row."""
+    """Problem of one row."""
 
     text: str
     too_long: bool = False  # the row is longer than ``--max_length`` and the user wants such rows deleted
@@ -210,7 +210,7 @@ class Rows:
         metrics["images/reused"].append(counts.reused / max(1, counts.reused + counts.made))
 
     def _problems(self, rows: Mapping[str, Mapping[str, Any]]) -> RowProblems:
-        """What is wrong with rows, by the same key; rows without a fault are left out."""
+        """Problems of rows, by the same key; rows without a fault are left out."""
         with ThreadPoolExecutor(_THREADS) as threads:
             problems = zip(rows, threads.map(self._problem, rows.values()), strict=True)
             return {key: problem for key, problem in problems if problem}

@@ -76,7 +76,7 @@ def sampled_tokens(sample: VisionSample) -> list[int]:
 
 
 def _turns(values: list[Any]) -> list[list[Any]]:
-    """What a sample has of each token, by turn: a sample of one turn has it without the list around it."""
+    """Values of a sample's tokens, by turn: a sample of one turn has them without the list around it."""
     return values if values and isinstance(values[0], list) else [values]
 
 

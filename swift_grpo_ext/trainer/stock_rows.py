@@ -30,7 +30,7 @@ def why_wrong(
     stock_in_step: Callable[[], Scores],
     dtype: torch.dtype,
 ) -> str:
-    """Why our scores of a request cannot be used, in a clause; empty if they can.
+    """Reason why our scores of a request cannot be used, in a clause; empty if they can.
 
     Args:
         one_pass: Makes ours.
@@ -79,7 +79,7 @@ def _in_two_layouts(
 
 
 def encodes_one_by_one(model: nn.Module, batch: MicroBatch, tower: Sequence[nn.Module], stock: Stock) -> str:
-    """Why a tower, of which all ranks wait for every call, cannot encode another number of images on each.
+    """Reason why a tower, whose calls all ranks wait for, cannot encode different numbers of images on each.
 
     Empty if it can, or if rows cannot be told apart on some rank; the same on all of them.
     """

@@ -141,6 +141,6 @@ class Tracer:
         )
 
     def _called(self, samples: Sequence[VisionSample]) -> list[str]:
-        """What to call the rows of samples: of the first ones, each once."""
+        """Names for the rows of samples: of the first ones, each once."""
         dataset = self._host.train_dataset
         return list(dict.fromkeys(row_name(sample, dataset) for sample in samples[:_NAMED]))

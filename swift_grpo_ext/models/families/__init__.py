@@ -1,4 +1,4 @@
-"""What the rest of the package may know about a vision-language family, as data.
+"""Facts about vision-language families for the rest of the package, as data.
 
 Nothing outside asks for the name of a family, which is a row of `ENTRIES`, with a file of this folder where
 there is more to know. Needs neither torch nor ms-swift.
@@ -76,7 +76,7 @@ def family_of(config_or_model_type: Any) -> VisionFamily | None:
 
 
 def why_unknown(config: Any) -> str:
-    """Why nothing is known of a config's family; empty if something is."""
+    """Reason why nothing is known of a config's family; empty if something is."""
     return "" if getattr(config, "model_type", "") in FAMILIES else derived.why_unknown(config)
 
 
