@@ -20,7 +20,7 @@ def packed_scores(
     pack: Pack,
     **options: Any,
 ) -> Float[Tensor, "batch keep 2"]:
-    """Run the model over a pack: log-prob and entropy in fp32, 0 where there is no loss.
+    """Run the model over a pack: log-prob and entropy in fp32, 0 at tokens without a loss.
 
     ``options`` are those of `TokenQuery`.
     """

@@ -120,7 +120,7 @@ def unsupported(text_config: PretrainedConfig) -> str:
 
 
 def _special_layers(text_config: PretrainedConfig) -> str:
-    """Types of layers that nothing is known of, in words; empty if there are none."""
+    """Types of layers that we do not know, in words; empty without any."""
     odd = set(getattr(text_config, "layer_types", None) or []) - _KNOWN_LAYERS
     return f"layers of type {', '.join(sorted(odd))}" if odd else ""
 

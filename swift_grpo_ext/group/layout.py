@@ -128,16 +128,16 @@ class PackLayout:
             q: Int[Tensor, "..."],
             k: Int[Tensor, "..."],
         ) -> Bool[Tensor, "..."]:
-            found = (q >= k) & (q < end[k])
+            allowed = (q >= k) & (q < end[k])
             if image is not None:
                 same = (image[q] == image[k]) & (image[k] > 0)
-                found = found | same
+                allowed = allowed | same
             if visibility.window is not None:
                 near = place[q] - place[k] < visibility.window
                 if image is not None and not MASKS_BY_KIND:
                     near = near | same  # a token sees its image beyond the window, too
-                found = found & near
-            return found
+                allowed = allowed & near
+            return allowed
 
         return seen
 
@@ -198,10 +198,10 @@ class PackMask(Tensor):
         kwargs: dict[str, object] | None = None,
     ) -> object:
         """Whatever is made of the mask (a view, a copy elsewhere) keeps the layout."""
-        found = super().__torch_function__(func, types, args, kwargs or {})
-        if isinstance(found, PackMask) and args and isinstance(args[0], PackMask):
-            found.__dict__.update(args[0].__dict__)
-        return found
+        result = super().__torch_function__(func, types, args, kwargs or {})
+        if isinstance(result, PackMask) and args and isinstance(args[0], PackMask):
+            result.__dict__.update(args[0].__dict__)
+        return result
 
 
 def visible(layout: PackLayout, visibility: Visibility = CAUSAL) -> Bool[Tensor, "tokens tokens"]:

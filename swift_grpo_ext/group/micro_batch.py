@@ -41,10 +41,10 @@ class StoredInputs(UserDict[str, Any]):
     """A model's inputs whose pixels (`Images`) lie in the main memory; read whole, on the device."""
 
     def __getitem__(self, name: str) -> Any:
-        found = self.data[name]
-        if not isinstance(found, Images):
-            return found
-        return found.pixels_of(range(len(found.parts))).to(self.data["input_ids"].device)
+        value = self.data[name]
+        if not isinstance(value, Images):
+            return value
+        return value.pixels_of(range(len(value.parts))).to(self.data["input_ids"].device)
 
 
 @dataclass
@@ -54,7 +54,7 @@ class MicroBatch:
     given: ModelInputs  # the model's inputs as ms-swift collated them
     inputs: ModelInputs  # the same by rows, which without padding lie end to end in ``given``
     completion_mask: Shaped[Tensor, "batch keep"]  # at the time of its first pass
-    form: PackForm | None = None  # how the model takes packs; None if there shall be none
+    form: PackForm | None = None  # how the model takes packs; None if nothing is to be packed
     # By the name of the input that holds the pixels; None if they cannot be told apart.
     media: dict[str, Images] | None = None
     # Number of the image that each placeholder stands for, 0 at other tokens; None without images.
@@ -287,8 +287,8 @@ def token_types(inputs: ModelInputs) -> dict[str, Int[Tensor, "batch seq"]]:
 
     ms-swift's GLM-4.5V hands over types of the image's tokens alone, which the model does not look at.
     """
-    given = {name: inputs[name] for name in TYPE_INPUTS if name in inputs}
-    return {name: types for name, types in given.items() if types.shape == inputs["input_ids"].shape}
+    by_name = {name: inputs[name] for name in TYPE_INPUTS if name in inputs}
+    return {name: types for name, types in by_name.items() if types.shape == inputs["input_ids"].shape}
 
 
 def options_of(inputs: ModelInputs) -> dict[str, str]:

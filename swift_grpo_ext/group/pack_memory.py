@@ -50,7 +50,7 @@ class TextSizes:
     intermediate: int  # width of the MLP; of a mixture of experts that of the experts that one token meets
     vocab: int  # rows of the output layer
     routed: int = 0  # experts that one token is copied to
-    recurrent: int = 0  # key and value channels of a recurrent (gated delta net) layer; 0 where there is none
+    recurrent: int = 0  # key and value channels of a recurrent (gated delta net) layer; 0 without one
     states: int = 0  # numbers of the state of one such layer
     attending: int = 0  # layers with attention, which keep keys and values
 

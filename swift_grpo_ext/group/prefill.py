@@ -55,14 +55,14 @@ def shared_prefill(
         if args or (cache is not None and cache.get_seq_length() > 0):
             return forward(*args, **kwargs)  # a later step
         try:
-            found = find_distinct(kwargs, media)
+            distinct = find_distinct(kwargs, media)
         except CannotPackError as problem:
             tell(f"prompts were computed once for each completion: {problem}")
             return forward(**kwargs)
-        with encoding(found.wanted) if found.wanted else nullcontext():
-            output = forward(**found.inputs)
-        if len(output.logits) < len(found.row_of):
-            row_of = torch.tensor(found.row_of, device=output.logits.device)
+        with encoding(distinct.wanted) if distinct.wanted else nullcontext():
+            output = forward(**distinct.inputs)
+        if len(output.logits) < len(distinct.row_of):
+            row_of = torch.tensor(distinct.row_of, device=output.logits.device)
             # In the mode in which the forward made them: later steps update recurrent states in place.
             with torch.inference_mode(output.logits.is_inference()), torch.no_grad():
                 spread(output.past_key_values, row_of)
@@ -85,7 +85,7 @@ def encoding_inside(model: nn.Module, forward: Callable[..., object] | None = No
 
     # The signature that ``generate`` reads: else transformers 5.19 encodes all images before the prefill.
     signature = inspect.signature(usual)
-    kept = [one for name, one in signature.parameters.items() if name != "mm_encoder_outputs"]
+    kept = [parameter for name, parameter in signature.parameters.items() if name != "mm_encoder_outputs"]
     inside.__signature__ = signature.replace(parameters=kept)  # type: ignore[attr-defined]
     with swapped(model, "forward", inside):
         yield
@@ -105,8 +105,8 @@ def find_distinct(inputs: ModelInputs, media: Sequence[Medium]) -> Distinct:
     Raises:
         CannotPackError: An input is unknown, or the cache cannot be spread over rows.
     """
-    given = {name for name, value in inputs.items() if value is not None}
-    check_names(given, [*_OF_ROWS, *_OF_A_STEP, *MEDIA_INPUTS, *_SPEEDS, *options_of(inputs)])
+    names = {name for name, value in inputs.items() if value is not None}
+    check_names(names, [*_OF_ROWS, *_OF_A_STEP, *MEDIA_INPUTS, *_SPEEDS, *options_of(inputs)])
     if not hasattr(inputs.get("past_key_values"), "batch_select_indices"):
         raise CannotPackError("generation without a cache of keys and values")
     ids = inputs.get("input_ids")
@@ -115,22 +115,22 @@ def find_distinct(inputs: ModelInputs, media: Sequence[Medium]) -> Distinct:
         ids = inputs["inputs_embeds"]
     if mask is not None and (not isinstance(mask, Tensor) or mask.ndim != 2):
         raise CannotPackError("a mask made beforehand")
-    found = assign_media(inputs, media)
-    speeds = _SPEEDS if VIDEO_PIXELS in found else ()
+    assigned = assign_media(inputs, media)
+    speeds = _SPEEDS if VIDEO_PIXELS in assigned else ()
     paces = {name: torch.as_tensor(inputs[name]) for name in speeds if inputs.get(name) is not None}
     tokens = [tensor.cpu() for tensor in (ids, mask) if tensor is not None]
-    prompts = [_prompt(row, tokens, found, [*paces.values()]) for row in range(len(ids))]
+    prompts = [_prompt(row, tokens, assigned, [*paces.values()]) for row in range(len(ids))]
     first = [prompts.index(prompt) for prompt in prompts]
     rows = sorted(set(first))
     chosen = torch.tensor(rows, device=ids.device)
     kept = {name: _of_rows(value, name, chosen, len(ids)) for name, value in inputs.items()}
-    which = {name: images.of_rows(rows) for name, images in found.items()}
-    shared = found if len(rows) < len(ids) else {}  # else pixels are left where they are
+    which = {name: images.of_rows(rows) for name, images in assigned.items()}
+    shared = assigned if len(rows) < len(ids) else {}  # else pixels are left where they are
     for name, images in shared.items():
         grids = {grid: values.to(ids.device) for grid, values in images.grid_of(which[name]).items()}
         kept |= {name: images.pixels_of(which[name]), **grids}
     kept |= {name: pace[which[VIDEO_PIXELS]] for name, pace in paces.items()}
-    wanted = [(images, which[name]) for name, images in found.items()]
+    wanted = [(images, which[name]) for name, images in assigned.items()]
     return Distinct(kept, [rows.index(row) for row in first], wanted)
 
 

@@ -170,7 +170,7 @@ def delta_rule(
     )
     mixed = [query, key, value, kwargs.pop("g"), kwargs.pop("beta")]
     parts = [batches.split(part[0], 0) for part in mixed]
-    options = {name: given for name, given in kwargs.items() if name not in _SET_HERE}
+    options = {name: option for name, option in kwargs.items() if name not in _SET_HERE}
     state: State | None = None
     done = []
     for level, (real, *rows) in enumerate(zip(batches.real, *parts, strict=True)):

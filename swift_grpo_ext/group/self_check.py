@@ -40,9 +40,9 @@ def compare(
     with torch.no_grad(), ExitStack() as stack:
         for model in models:
             stack.enter_context(without_dropout(model))
-        found = ours()
+        our_logps = ours()
         alone, paired = stock()
-    return mismatch(found, alone, mask, limits(alone, paired, mask, dtype))
+    return mismatch(our_logps, alone, mask, limits(alone, paired, mask, dtype))
 
 
 def limits(

@@ -74,8 +74,8 @@ def token_keys(
     input_ids: Int[Tensor, "batch seq"], *others: Int[Tensor, "... batch seq"] | None
 ) -> Int[Tensor, "fields batch seq"]:
     """Values that tell the tokens of a batch apart: their ids, and those of ``others`` that are not None."""
-    given = [values for values in (input_ids, *others) if values is not None]
-    return torch.cat([values.long().reshape(-1, *input_ids.shape) for values in given])
+    fields = [values for values in (input_ids, *others) if values is not None]
+    return torch.cat([values.long().reshape(-1, *input_ids.shape) for values in fields])
 
 
 def read_rows(
@@ -131,7 +131,7 @@ def build_pack(
     number of tokens that a shared run has to spare, but for whole prompts.
 
     Raises:
-        CannotPackError: There is no row, or an image reaches from a prompt into a completion.
+        CannotPackError: ``rows`` is empty, or an image reaches from a prompt into a completion.
     """
     if not rows:
         raise CannotPackError("no row has a completion token with a loss")

@@ -113,9 +113,9 @@ def in_step(
                 unused.append(encode_blank(base, call, blank(), of_tower))
 
     def answered(*args: Any, **kwargs: Any) -> Encoded:
-        found = answer(encode, *args, **kwargs)
+        encoded = answer(encode, *args, **kwargs)
         run(encode, min(inside, extra()))
-        return found
+        return encoded
 
     def before_decoder(
         module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]

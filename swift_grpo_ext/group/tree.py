@@ -47,7 +47,7 @@ class Row:
 
     @property
     def tokens(self) -> int:
-        """Its tokens in a pack, were none of them shared."""
+        """Its tokens in a pack without sharing."""
         return self.keys.shape[1]
 
     @cached_property

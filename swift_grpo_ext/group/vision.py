@@ -73,15 +73,15 @@ def assign_media(inputs: ModelInputs, media: Sequence[Medium]) -> dict[str, Imag
     Raises:
         CannotPackError: The family does not take such pixels, or they do not fit their placeholder tokens.
     """
-    known = {one.pixels: one.token_id for one in media if one.token_id is not None}
-    given = [name for name in GRIDS_OF if inputs.get(name) is not None]
-    check_names(given, known)
-    found = {}
-    for pixels in given:
+    known = {medium.pixels: medium.token_id for medium in media if medium.token_id is not None}
+    present = [name for name in GRIDS_OF if inputs.get(name) is not None]
+    check_names(present, known)
+    images = {}
+    for pixels in present:
         grid = next((name for name in GRIDS_OF[pixels] if inputs.get(name) is not None), "")
         placeholders = inputs["input_ids"] == known[pixels]
-        found[pixels] = assign(placeholders, inputs[pixels], inputs.get(grid), grid)
-    return found
+        images[pixels] = assign(placeholders, inputs[pixels], inputs.get(grid), grid)
+    return images
 
 
 def assign(
@@ -163,8 +163,8 @@ def fingerprints(pixels: Pixels, sizes: Sequence[int], grid: Grid | None) -> lis
     bits = (pad(rows, (0, rest)) if rest else rows).view(torch.int64)
     shapes = [[size] for size in sizes] if grid is None else grid.flatten(1).tolist()
     hashes = [_hash(part) for part in bits.split(list(sizes))]
-    found = torch.stack(hashes).tolist() if hashes else []
-    return [(*own, *shape) for own, shape in zip(found, shapes, strict=True)]
+    digests = torch.stack(hashes).tolist() if hashes else []
+    return [(*own, *shape) for own, shape in zip(digests, shapes, strict=True)]
 
 
 def image_numbers(
@@ -206,9 +206,11 @@ def _multipliers(count: int, seed: int, device: torch.device) -> Int[Tensor, " n
 def outside_of_language(base: PreTrainedModel) -> Iterator[tuple[str, nn.Parameter]]:
     """Names and parameters that train, outside of the language model."""
     heads = base.get_decoder(), base.get_input_embeddings(), base.get_output_embeddings()
-    speaks = {id(one) for part in heads if part is not None for one in part.parameters()}
+    speaks = {id(parameter) for part in heads if part is not None for parameter in part.parameters()}
     return (
-        (name, one) for name, one in base.named_parameters() if one.requires_grad and id(one) not in speaks
+        (name, parameter)
+        for name, parameter in base.named_parameters()
+        if parameter.requires_grad and id(parameter) not in speaks
     )
 
 

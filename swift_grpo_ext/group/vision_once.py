@@ -60,22 +60,22 @@ class VisionOnce:
         self.cache.calls += extra
 
         def answer(encode: Encode, *args: Any, **kwargs: Any) -> Encoded:
-            given = args[0] if args else kwargs["pixel_values"]
+            pixel_values = args[0] if args else kwargs["pixel_values"]
             if wanted is None:
                 self.cache.calls += 1
                 return encode(*args, **kwargs)
             if not wanted:
-                return no_features(given)
+                return no_features(pixel_values)
             asked = _asked_for(wanted, args, kwargs)
-            options = {key: one for key, one in kwargs.items() if not isinstance(one, Tensor)}
+            options = {key: option for key, option in kwargs.items() if not isinstance(option, Tensor)}
 
             def tower(images: Images, which: Sequence[int]) -> Features:
-                pixels = images.pixels_of(which).to(given.device, given.dtype)
-                grids = grids_of(images, which, given.device, of_tower)
-                found = encode(pixels, **{**options, **grids})
-                features = features_of(found)
+                pixels = images.pixels_of(which).to(pixel_values.device, pixel_values.dtype)
+                grids = grids_of(images, which, pixel_values.device, of_tower)
+                encoded = encode(pixels, **{**options, **grids})
+                features = features_of(encoded)
                 # A view of no row would keep all of them in memory.
-                self._form = _in_form(found, features.new_empty(0, *features.shape[1:]))
+                self._form = _in_form(encoded, features.new_empty(0, *features.shape[1:]))
                 return features
 
             known = self._encode_missing(tower, asked)

@@ -48,7 +48,7 @@ def restored(
 ) -> tuple[Float[Tensor, "batch keep"], Float[Tensor, "batch keep"]]:
     """Log-probs and entropies of a whole micro-batch from those of some of its tokens.
 
-    ``others``, the old log-probs, stand for the rest, whose ratio is 1; 0 where there are none, for the loss
+    ``others``, the old log-probs, stand for the rest, whose ratio is 1; 0 without them, because the loss
     then takes these for the old ones. Without any tokens the scores only keep parameters in the graph.
     """
     logps = scores[..., 0]

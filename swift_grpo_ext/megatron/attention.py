@@ -74,7 +74,7 @@ def one_call(module: nn.Module, query: Tensor, key: Tensor, value: Tensor, layou
     """
 
     taken, bounds_q, bounds_kv, most_q, most_kv = layout.sequences(query.device)
-    found: Tensor = super(TEDotProductAttention, module).forward(
+    output: Tensor = super(TEDotProductAttention, module).forward(
         query,
         key[taken],
         value[taken],
@@ -86,7 +86,7 @@ def one_call(module: nn.Module, query: Tensor, key: Tensor, value: Tensor, layou
         max_seqlen_kv=most_kv,
         attn_mask_type="padding_causal_bottom_right",
     )
-    return found
+    return output
 
 
 def _by(attend: Callable[..., Tensor], module: nn.Module, *args: Any) -> Tensor:
@@ -112,15 +112,15 @@ def why_not_one_call(models: Sequence[nn.Module], config: Any) -> str:
     heads = (config.num_attention_heads // ranks, *[max(1, config.num_query_groups // ranks)] * 2)
     numbers = torch.Generator().manual_seed(0)
     made = [torch.randn(_TRIED.length, count, config.kv_channels, generator=numbers) for count in heads]
-    given = [tensor.to(parameter.device, dtype) for tensor in made]
+    inputs = [tensor.to(parameter.device, dtype) for tensor in made]
     limit = _CLOSE * torch.finfo(dtype).eps
     try:
-        found = _with_gradients(one_call, module, given)
-        wanted = _with_gradients(functools.partial(_by, dense), module, given)
+        ours = _with_gradients(one_call, module, inputs)
+        expected = _with_gradients(functools.partial(_by, dense), module, inputs)
     except Exception as error:
         return in_a_line(error)
-    pairs = zip(found, wanted, strict=True)
-    apart = max(float((one - other).abs().max() / other.abs().max()) for one, other in pairs)
+    pairs = zip(ours, expected, strict=True)
+    apart = max(float((own - other).abs().max() / other.abs().max()) for own, other in pairs)
     return f"it is {apart:.2g} of the largest value off; {limit:.2g} is rounding" if apart > limit else ""
 
 

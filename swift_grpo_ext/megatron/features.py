@@ -114,9 +114,9 @@ def _sinkhorn(config: Any) -> bool:
 
 
 def _noise(host: MegatronHost) -> str:
-    found = (noise_in(model) for model in host.unwrapped_models)
+    noises = (noise_in(model) for model in host.unwrapped_models)
     own = (getattr(host.config, name, 0) for name in ("attention_dropout", "hidden_dropout"))
-    return next(filter(None, found), "") or ("dropout of the model" if any(own) else "")
+    return next(filter(None, noises), "") or ("dropout of the model" if any(own) else "")
 
 
 def old_readers(host: MegatronHost) -> list[str]:

@@ -77,5 +77,5 @@ def convolve(
     def columns(whole: Tensor, weight: Tensor) -> Tensor:
         return usual(x=whole.transpose(1, 2).contiguous(), weight=weight, **options)[0].transpose(1, 2)
 
-    found = recurrent.convolve(columns, layout, x.transpose(1, 2), weight)
-    return found.transpose(1, 2), None
+    output = recurrent.convolve(columns, layout, x.transpose(1, 2), weight)
+    return output.transpose(1, 2), None

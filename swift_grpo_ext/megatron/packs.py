@@ -39,8 +39,8 @@ class SharedBatch:
 
     def inputs(self, encoded: bool) -> Inputs:
         """Inputs of the model; ``encoded``: features stand in for the pixels."""
-        given = self.batch.forward_inputs(encoded)
-        kept = {name: value for name, value in given.items() if name not in _OF_TRANSFORMERS}
+        all_inputs = self.batch.forward_inputs(encoded)
+        kept = {name: value for name, value in all_inputs.items() if name not in _OF_TRANSFORMERS}
         return {
             **kept,
             "labels": self.predictions.targets,

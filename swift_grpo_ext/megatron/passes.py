@@ -248,8 +248,8 @@ class MegatronPasses:
         rest = -inputs["input_ids"].shape[-1] % self._multiple
         if not rest or not self._host.template.padding_free:
             return inputs
-        given = {name: inputs[name] for name in _OF_TOKENS if isinstance(inputs.get(name), Tensor)}
-        longer = {name: pad(row, (0, rest)) for name, row in given.items()}
+        per_token = {name: inputs[name] for name in _OF_TOKENS if isinstance(inputs.get(name), Tensor)}
+        longer = {name: pad(row, (0, rest)) for name, row in per_token.items()}
         labels = pad(inputs["labels"], (0, rest), value=IGNORED)
         return inputs | longer | {"labels": labels}
 
@@ -281,9 +281,9 @@ class MegatronPasses:
 
     def _why_wrong(self, known: KnownBatch, inputs: Inputs, stock: Callable[[Iterator[Any]], Logps]) -> str:
         """Reason why our log-probs cannot be used; empty if they can, and on stages without log-probs."""
-        found, expected = (self._pass(way, inputs, stock)[0] for way in (known, KnownBatch()))
-        if found is None or expected is None:
+        actual, expected = (self._pass(way, inputs, stock)[0] for way in (known, KnownBatch()))
+        if actual is None or expected is None:
             return ""
         ahead = inputs["labels"].roll(-1, -1) != IGNORED
-        ours, theirs = (logps[..., : ahead.shape[-1]] for logps in (found, expected))
+        ours, theirs = (logps[..., : ahead.shape[-1]] for logps in (actual, expected))
         return mismatch(ours, theirs, ahead, limits(theirs, theirs, ahead, self._host.config.params_dtype))

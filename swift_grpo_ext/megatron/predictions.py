@@ -19,7 +19,7 @@ Compute = Callable[..., tuple[Tensor, Tensor | None]]
 
 @dataclass(frozen=True)
 class Predictions:
-    """The completion tokens of a micro-batch: of N, at least one (ignored) where there is none."""
+    """The completion tokens of a micro-batch: N of them, and one (ignored) where the batch has none."""
 
     places: Tensor  # ``(N,)`` of the hidden state that predicts each, in the model's tokens end to end
     targets: Tensor  # ``(1, N)`` ids
@@ -30,8 +30,8 @@ class Predictions:
     def spread(self, values: Tensor) -> Tensor:
         """Put ``(1, N)`` values where ms-swift has them, 0 elsewhere."""
         of_losses = values[0].index_select(0, self.score)
-        found = values.new_zeros(self.shape.numel()).index_copy(0, self.slots, of_losses)
-        return found.view(self.shape)
+        placed = values.new_zeros(self.shape.numel()).index_copy(0, self.slots, of_losses)
+        return placed.view(self.shape)
 
     def computed(self, stock: Compute, logits: Tensor, labels: Tensor, *args: Any, **kwargs: Any) -> Any:
         """ms-swift's log-probs and entropies of logits of these tokens alone, in the shape of all."""
@@ -70,7 +70,9 @@ class OutputLayers:
         self._whole = ExitStack()  # open while the layer at hand does not expect its input divided
         parts = (part for model in models for part in model.named_modules())
         layers = [part for name, part in parts if name.endswith("output_layer")]
-        self.odd = next((type(one).__name__ for one in layers if type(one) is not ColumnParallelLinear), "")
+        self.odd = next(
+            (type(layer).__name__ for layer in layers if type(layer) is not ColumnParallelLinear), ""
+        )
         for layer in layers if not self.odd else ():
             layer.register_forward_pre_hook(self._select, with_kwargs=True)
             layer.register_forward_hook(self._restore, always_call=True)

@@ -12,7 +12,7 @@ class WorkerTrainer(MegatronGRPOTrainer):
     """The trainer of one worker: no engine, no rewards, no data; micro-batches come with each call."""
 
     def __init__(self, args: Any, template: Any) -> None:
-        self._updates = -1  # over the generation batch at hand; below 0 there was none
+        self._updates = -1  # over the current generation batch; -1 before the first
         self._watched = ExitStack()  # open while the run is watched
         super().__init__(args, template, vllm_client=None)
 

@@ -108,12 +108,12 @@ class RankScoring:
             chosen = [row for row in rows if differ[row]]
             return [every[row] for row in chosen], of_every[chosen]
 
-        found = enough(host, (samples, rewards), scored, differing)
-        if not found:
+        kept = enough(host, (samples, rewards), scored, differing)
+        if not kept:
             return samples, rewards
-        each = len(found[0]) // len(order)
+        each = len(kept[0]) // len(order)
         start = order.index(host.process_index) * each
-        return found[0][start : start + each], found[1][start : start + each]
+        return kept[0][start : start + each], kept[1][start : start + each]
 
     def _own(self, values: Tensor) -> Tensor:
         return values.chunk(self._host.world_size)[self._host.process_index].to(self._host.device)

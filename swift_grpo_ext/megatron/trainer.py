@@ -236,7 +236,9 @@ class MegatronGRPOTrainer(HostGRPOTrainer):
             return {}
         # The tower is in a rank's first model.
         named = self.model.named_parameters()
-        return {name: one for name, one in named if one.requires_grad and ".lora_" not in name}
+        return {
+            name: parameter for name, parameter in named if parameter.requires_grad and ".lora_" not in name
+        }
 
     def _compute_teacher_logps(self, *args: Any, **kwargs: Any) -> Tensor:
         with self.passes.phase("teacher"):

@@ -29,8 +29,8 @@ class _Seat:
 
 def towers_of(models: Sequence[nn.Module]) -> list[Any]:
     """The objects that encode images, of those models that have one: they are on the first stage."""
-    found = (getattr(part, "visual", None) for model in models for part in model.modules())
-    return [one for one in found if isinstance(getattr(one, "module_mapping", None), dict)]
+    candidates = (getattr(part, "visual", None) for model in models for part in model.modules())
+    return [tower for tower in candidates if isinstance(getattr(tower, "module_mapping", None), dict)]
 
 
 def encoder_in(tower: Any, family: VisionFamily) -> tuple[str, str] | None:

@@ -95,9 +95,9 @@ class Watching(Monitors):
     def figures(self) -> dict[str, float]:
         """The figures of the last steps for the log."""
         logged = self._few.of(self._figures["train"]) if self._few else self._figures["train"]
-        found = {name: sum(values) / len(values) for name, values in logged.items() if values}
+        means = {name: sum(values) / len(values) for name, values in logged.items() if values}
         self._figures["train"].clear()
-        return found
+        return means
 
 
 def _watched(host: Any, figures: dict[str, Any]) -> Any:

@@ -8,5 +8,5 @@ def register() -> list[str]:
     from swift_grpo_ext.models import config_ids
     from swift_grpo_ext.models.families import ENTRIES
 
-    own = [name for one in ENTRIES if one.template for name in import_module(one.template).register()]
+    own = [name for entry in ENTRIES if entry.template for name in import_module(entry.template).register()]
     return [*own, *config_ids.register()]

@@ -42,7 +42,9 @@ def derive(config: Any, described: VisionFamily | None = None) -> VisionFamily |
 def speaking(config: Any) -> Any:
     """Of a model in a model (Qwen-Omni's thinker) the config of the one that reads; else itself."""
     parts = [getattr(config, name, None) for name in getattr(config, "sub_configs", None) or ()]
-    return next((one for one in (config, *parts) if token_of(one, _IMAGE) is not None), config)
+    return next(
+        (candidate for candidate in (config, *parts) if token_of(candidate, _IMAGE) is not None), config
+    )
 
 
 def speaking_model(model: Any) -> Any:
@@ -89,8 +91,8 @@ def media_tokens(tokenizer: Any) -> tuple[int, ...]:
 def modules_of(config: Any) -> Modules | None:
     """Where ms-swift finds tower, aligner and language model of a config's class; None if it does not say."""
     for architecture in (*(getattr(config, "architectures", None) or ()), getattr(config, "model_type", "")):
-        if (found := _modules_by_class().get(architecture)) is not None:
-            return found
+        if (modules := _modules_by_class().get(architecture)) is not None:
+            return modules
     return None
 
 
@@ -99,7 +101,7 @@ def _modules_by_class() -> dict[str, Modules]:
     from swift.model import MODEL_MAPPING
     from swift.model.model_arch import MODEL_ARCH_MAPPING
 
-    found: dict[str, Modules] = {}
+    by_class: dict[str, Modules] = {}
     for meta in MODEL_MAPPING.values():
         arch = (
             MODEL_ARCH_MAPPING.get(meta.model_arch) if isinstance(meta.model_arch, str) else meta.model_arch
@@ -109,22 +111,22 @@ def _modules_by_class() -> dict[str, Modules]:
         # Without the parts that hear: they have pixels neither to encode nor to share.
         modules = {part: tuple(p for p in getattr(arch, part) if "audio" not in p) for part in _PARTS}
         for architecture in meta.architectures or ():
-            found.setdefault(architecture, modules)
+            by_class.setdefault(architecture, modules)
         outer = {path.partition(".")[0] for path in modules["language_model"] if path.endswith(".lm_head")}
         if outer:  # a model in a model, whose config has a type of its own
             inside = {part: tuple(p.partition(".")[2] for p in paths) for part, paths in modules.items()}
-            found.setdefault(f"{meta.model_type}_{outer.pop()}", inside)
-    return found
+            by_class.setdefault(f"{meta.model_type}_{outer.pop()}", inside)
+    return by_class
 
 
 def token_of(config: Any, name: str) -> int | None:
     """The id of a token such as ``image_token``, which configs call ``image_token_id`` or ``_index``."""
-    found = (getattr(config, f"{name}_{end}", None) for end in ("id", "index"))
-    return next((value for value in found if isinstance(value, int)), None)
+    candidates = (getattr(config, f"{name}_{end}", None) for end in ("id", "index"))
+    return next((value for value in candidates if isinstance(value, int)), None)
 
 
 def _media_ids(config: Any) -> Iterator[int]:
     for field, value in vars(config).items():
         if _FIELD.search(field):
             ids = value if isinstance(value, (list, tuple)) else [value]
-            yield from (one for one in ids if one is not None)
+            yield from (token for token in ids if token is not None)

@@ -122,10 +122,10 @@ def source_key(source: ImageSource) -> str:
     text = str(source or "").strip()
     try:
         path = find_file(text)
-        found = os.stat(path)
+        status = os.stat(path)
     except (OSError, ValueError):
         return content_key(text.encode())
-    return content_key(f"{path}\0{found.st_size}\0{found.st_mtime_ns}".encode())
+    return content_key(f"{path}\0{status.st_size}\0{status.st_mtime_ns}".encode())
 
 
 def describe(source: ImageSource) -> str:
@@ -170,7 +170,7 @@ def find_file(text: str) -> str:
     """Absolute path of a file, looked up as it is, then under ``ROOT_IMAGE_DIR``.
 
     Raises:
-        FileNotFoundError: There is no such file.
+        FileNotFoundError: The file does not exist.
         IsADirectoryError: There is a folder of that name.
     """
     text = local_path(text)

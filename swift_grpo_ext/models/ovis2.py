@@ -146,10 +146,10 @@ def image_tokens(rows: int, columns: int, per_tile: int, facts: VisionFamily) ->
 
 def image_features(model: PreTrainedModel, pixel_values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Features ``(tiles, per_tile, hidden)`` of tiles, and those of the indicators ``(5, hidden)``."""
-    found = model.get_image_features(pixel_values=pixel_values)
-    if isinstance(found, tuple):  # transformers 4
-        return found[0], found[1]
-    return found.pooler_output, found.visual_indicator_features
+    output = model.get_image_features(pixel_values=pixel_values)
+    if isinstance(output, tuple):  # transformers 4
+        return output[0], output[1]
+    return output.pooler_output, output.visual_indicator_features
 
 
 def merge_features(

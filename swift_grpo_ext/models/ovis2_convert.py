@@ -99,12 +99,12 @@ def _converted(shard: Path) -> Iterator[tuple[str, Any]]:
 
 
 def _shards(source: Path) -> list[Path]:
-    found: Any = {"": "model.safetensors"}
+    weight_map: Any = {"": "model.safetensors"}
     if (source / INDEX).is_file():
-        found = _read_json(source / INDEX).get("weight_map")
-    if not isinstance(found, dict) or not all(isinstance(name, str) for name in found.values()):
+        weight_map = _read_json(source / INDEX).get("weight_map")
+    if not isinstance(weight_map, dict) or not all(isinstance(name, str) for name in weight_map.values()):
         raise CheckpointError(f"{INDEX} has no weight_map of file names", where=str(source))
-    return [source / Path(name).name for name in sorted(set(found.values()))]
+    return [source / Path(name).name for name in sorted(set(weight_map.values()))]
 
 
 def _write_processor(source: Path, target: Path, config: Ovis2Config) -> None:

@@ -43,9 +43,9 @@ def chat_template(
     *, turns: Turns = CHATML, start: str = "", system: str = SYSTEM, answer: str = "", **media: str
 ) -> str:
     """Jinja source of a family's template; ``media`` are what stands for each, as ``image="<image>"``."""
-    given = {"TURNS": turns, "MEDIA": media, "START": start, "SYSTEM": system, "ANSWER": answer}
+    values = {"TURNS": turns, "MEDIA": media, "START": start, "SYSTEM": system, "ANSWER": answer}
     source = _TEMPLATE
-    for name, value in given.items():
+    for name, value in values.items():
         source = source.replace(f"__{name}__", json.dumps(value, ensure_ascii=False))
     return source
 

@@ -91,11 +91,11 @@ class VisionTemplate(Template):
 
     def _preprocess_inputs(self, inputs: StdTemplateInputs) -> None:
         self._replace_image_tags(inputs)
-        given = {medium: len(getattr(inputs, f"{medium}s")) for medium in text.MEDIA}
-        if given["audio"]:
+        counts = {medium: len(getattr(inputs, f"{medium}s")) for medium in text.MEDIA}
+        if counts["audio"]:
             raise DatasetRowError(f"{self.facts.family} takes no audio", where=text.label(inputs.messages))
-        tags_are_text = not any(given.values())  # a page that is asked about, a row that is logged
-        answers_hold_tags = not tags_are_text and text.check_tags(inputs.system, inputs.messages, given)
+        tags_are_text = not any(counts.values())  # a page that is asked about, a row that is logged
+        answers_hold_tags = not tags_are_text and text.check_tags(inputs.system, inputs.messages, counts)
         if isinstance(inputs.system, str):  # its author may mean control tokens, but no image without pixels
             inputs.system = text.keep_as_text(inputs.system, self._placeholder_text)
         for message in inputs.messages:

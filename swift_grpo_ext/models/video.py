@@ -30,9 +30,9 @@ def videos_as_images(
     ordered: list[Any] = []
 
     def place(match: re.Match[str]) -> str:
-        found = next(media[match[1]])
-        ordered.extend(found)
-        return "\n".join(["<image>"] * len(found))
+        pictures = next(media[match[1]])
+        ordered.extend(pictures)
+        return "\n".join(["<image>"] * len(pictures))
 
     return [content and _TAG.sub(place, content) for content in contents], ordered
 
@@ -112,10 +112,10 @@ def _chosen_frames(container: Any, choose: Callable[[int, float], Sequence[int]]
     total = sum(1 for _ in container.decode(stream))
     if not total or not rate:
         raise ValueError(f"{total} frames at {rate} a second")
-    wanted = Counter(choose(total, float(rate)))
+    repeats = Counter(choose(total, float(rate)))
     container.seek(0)
     frames = enumerate(container.decode(stream))
-    return [(frame.to_ndarray(format="rgb24"), wanted[n]) for n, frame in frames if n in wanted]
+    return [(frame.to_ndarray(format="rgb24"), repeats[n]) for n, frame in frames if n in repeats]
 
 
 def read_for_qwen(asked: Mapping[str, Any]) -> tuple[torch.Tensor, dict[str, object], float]:

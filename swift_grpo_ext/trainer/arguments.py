@@ -35,8 +35,8 @@ class GRPOConfig(HostGRPOConfig):
         table = load_table(current_settings().reward_table)
         require_known(sorted({*table.rewards}.difference(names_of(list(self.reward_funcs)))), SETTING)
         deepspeed = self.deepspeed if isinstance(self.deepspeed, dict) else {}
-        given = {**vars(self), "use_cpu": self.use_cpu or not torch.accelerator.is_available()}
-        refuse(RefusableRun(given, deepspeed, world_size(), healed()))
+        options = {**vars(self), "use_cpu": self.use_cpu or not torch.accelerator.is_available()}
+        refuse(RefusableRun(options, deepspeed, world_size(), healed()))
         if self.ddp_timeout == HOST_DDP_TIMEOUT:
             self.ddp_timeout = DDP_TIMEOUT
         # Answers to held-out rows are greedy, so one says all; REAL's loss is defined for groups alone.

@@ -1,6 +1,6 @@
 """The console: one line for what is logged. ``logging.jsonl`` and the trackers get ms-swift's dictionary.
 
-There is no progress bar: the line says how far the run is, and a warning behind a bar is not seen.
+Without a progress bar: the line says how far the run is, and a bar would hide warnings.
 """
 
 import shutil

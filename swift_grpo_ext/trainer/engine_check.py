@@ -153,8 +153,8 @@ class EngineCheck:
                 turns = [at_once[row, run] for run in runs]
             if len(turns) != len(runs):  # the engine gave none, or of which turn they are is not known
                 continue
-            for turn, (run, told) in enumerate(zip(runs, turns, strict=True), 1):
-                theirs = torch.as_tensor(told)[: len(run)]
+            for turn, (run, turn_logps) in enumerate(zip(runs, turns, strict=True), 1):
+                theirs = torch.as_tensor(turn_logps)[: len(run)]
                 difference = theirs - policy[row, run[: len(theirs)]]
                 self._here[turn] += self._agreement(difference, f"turn {turn} of {name}")
 

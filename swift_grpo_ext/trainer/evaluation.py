@@ -128,14 +128,14 @@ def fit_evaluation_batch(dataset: Sized | None, args: GRPOConfig) -> None:
         return
     ranks = args.world_size
     most = len(dataset) // ranks
-    given = args.per_device_eval_batch_size
-    groups, rest = divmod(given * ranks, args.num_generations)
+    configured = args.per_device_eval_batch_size
+    groups, rest = divmod(configured * ranks, args.num_generations)
     if most:
-        size = min(most, given if given > 1 else args.per_device_train_batch_size)
-        if size != given:
+        size = min(most, configured if configured > 1 else args.per_device_train_batch_size)
+        if size != configured:
             logger.info(
                 f"swift-grpo-ext [held-out] {len(dataset)} validation rows are evaluated in batches of "
-                f"{size} on each rank (--per_device_eval_batch_size {given})"
+                f"{size} on each rank (--per_device_eval_batch_size {configured})"
             )
             args.per_device_eval_batch_size = size
     elif not rest and groups <= len(dataset):

@@ -262,7 +262,7 @@ def _figures(evaluation: Evaluation, before: Evaluation | None) -> dict[str, flo
 
 
 def _means(scores: Float[Tensor, "rows answers"]) -> tuple[float | None, ...]:
-    """Mean of the scored answers of each row; None where there is none."""
+    """Mean of the scored answers of each row; None without any."""
     means = scores.nanmean(1).tolist()
     return tuple(None if math.isnan(mean) else mean for mean in means)
 

@@ -91,7 +91,7 @@ class Host(Watched, Protocol):
     log_completions: bool
 
     def pop_callback(self, callback: type) -> Any:
-        """Take a callback out of the run; None if there is none of that type."""
+        """Take a callback out of the run; None if the run has none of that type."""
 
     def add_callback(self, callback: TrainerCallback) -> None:
         """Put a callback behind the others."""

@@ -129,8 +129,8 @@ class Logging:
         if "kl" not in metrics:
             return
         sums = self._kl_of(grpo_batch, metrics)
-        given = torch.zeros(2, device=self._host.accelerator.device) if sums is None else sums
-        total, tokens = gather(given.unsqueeze(0)).sum(0).tolist()
+        own_sums = torch.zeros(2, device=self._host.accelerator.device) if sums is None else sums
+        total, tokens = gather(own_sums.unsqueeze(0)).sum(0).tolist()
         if sums is not None or tokens:
             self._token_kl[metrics["mode"]].add(total, tokens)
         if tokens:

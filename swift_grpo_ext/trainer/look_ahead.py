@@ -46,8 +46,8 @@ class LookAhead:
         return self._ahead_of(source)
 
     def _ahead_of(self, source: Iterator[Sequence[Row]]) -> Iterator[Sequence[Row]]:
-        for given in count(self._host._step):
-            self._fill(source, given)
+        for handed_out in count(self._host._step):
+            self._fill(source, handed_out)
             if not self._read:
                 return
             yield self._read.popleft()

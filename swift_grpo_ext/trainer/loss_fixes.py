@@ -37,8 +37,8 @@ def loss_fixes(host: Host, grpo_batch: GRPOBatch) -> Iterator[None]:
 def kl_once(host: Host) -> AbstractContextManager[None]:
     """While this is open, a run whose KL is in the rewards has none in the loss.
 
-    ``real`` of ms-swift adds it all the same, where there is none ("unsupported operand type(s) for *:
-    'NoneType' and 'Tensor'"). Goes when ms-swift looks whether there is one (upstream/real-kl).
+    ms-swift's ``real`` adds the loss's KL even where it is None ("unsupported operand type(s) for *:
+    'NoneType' and 'Tensor'"). Remove when ms-swift checks for None (upstream/real-kl).
     """
     return swapped(host, "beta", 0.0) if host.kl_in_reward else nullcontext()
 
@@ -170,8 +170,8 @@ def _of_logps(loss: nn.Module) -> Callable[..., LigerLoss]:
         advantages: Float[Tensor, " batch"],
         **given: object,
     ) -> LigerLoss:
-        wanted = ("ref_per_token_logps", "old_per_token_logps", "vllm_is_ratio")
-        theirs = {name: given.get(name) for name in wanted} | options
+        names = ("ref_per_token_logps", "old_per_token_logps", "vllm_is_ratio")
+        theirs = {name: given.get(name) for name in names} | options
         return formula(_input, attention_mask, advantages, full_attention_mask=attention_mask, **theirs)
 
     return of_logps

@@ -50,8 +50,10 @@ class Monitors:
         Ranks add up what they count at each step, and would wait for one that does not.
         """
         if kind := callbacks_map.get(CALLBACK):
-            given = (callback for callback in callbacks if isinstance(callback, kind))
-            self.watch = next(given, None) or self.guard.together("monitors", lambda: kind(args, self._host))
+            existing = (callback for callback in callbacks if isinstance(callback, kind))
+            self.watch = next(existing, None) or self.guard.together(
+                "monitors", lambda: kind(args, self._host)
+            )
             if self.watch and self.watch not in callbacks:
                 callbacks.append(self.watch)
         return callbacks

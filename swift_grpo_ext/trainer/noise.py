@@ -36,7 +36,7 @@ def noise_in(model: nn.Module) -> str:
 
 
 def noise_of_run(args: TrainingArguments, base: PreTrainedModel) -> str:
-    """Noise that a run adds outside of modules, in a clause; empty if there is none."""
+    """Noise that a run adds outside of modules, in a clause; empty without any."""
     if alpha := getattr(args, "neftune_noise_alpha", None):
         return f"NEFTune adds noise to each row (neftune_noise_alpha {alpha:g})"
     for hook in base.get_input_embeddings()._forward_hooks.values():

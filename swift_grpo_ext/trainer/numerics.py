@@ -30,18 +30,18 @@ def bad_gradient(named_parameters: Sequence[tuple[str, Shaped[Tensor, "..."] | N
 
 def first_bad_module(model: nn.Module, forward: Callable[[], object]) -> str:
     """Run a forward again and name the first module whose output is not finite; empty if none is."""
-    found: list[str] = []
+    bad_modules: list[str] = []
 
     def look(name: str, module: nn.Module, inputs: tuple[object, ...], output: object) -> None:
         tensors = (leaf for leaf in tree_leaves(output) if isinstance(leaf, Tensor))
-        if not found and any(tensor.is_floating_point() and _is_bad(tensor) for tensor in tensors):
-            found.append(name or type(module).__name__)
+        if not bad_modules and any(tensor.is_floating_point() and _is_bad(tensor) for tensor in tensors):
+            bad_modules.append(name or type(module).__name__)
 
     with ExitStack() as stack, torch.no_grad():
         for name, module in model.named_modules():
             stack.callback(module.register_forward_hook(partial(look, name)).remove)
         forward()
-    return "".join(found)
+    return "".join(bad_modules)
 
 
 def _is_bad(tensor: Shaped[Tensor, "..."]) -> bool:

@@ -43,7 +43,7 @@ class Request:
     vision: VisionOnce | None  # holds the features of images; None: each pass encodes its images
     tokens: Bool[Tensor, "batch keep"] | None  # whose log-probs somebody reads; None: all
     others: PerToken | None  # what stands for the log-probs of the rest
-    parts: int  # that are computed one after the other; 1 where there is no pack
+    parts: int  # that are computed one after the other; 1 without a pack
     stock: Callable[[], Scores]  # ms-swift's own answer, for features of images that stand in
 
 
@@ -91,7 +91,7 @@ class OnePass:
         return PassRecord(logps, entropies if request.with_entropy else None, parts, tokens, note)
 
     def scores(self, request: Request, parts: Sequence[MicroBatch]) -> Float[Tensor, "batch keep 2"]:
-        """Log-probs and entropies of the completions of some parts, 0 where there is no loss."""
+        """Log-probs and entropies of the completions of some parts, 0 at tokens without a loss."""
         if not self.recomputes:  # chunks of ms-swift's keep their graphs, too
             scores = [self._scores_of_part(request, part) for part in parts]
             return scores[0] if len(scores) == 1 else torch.stack(scores).sum(0)

@@ -47,7 +47,7 @@ class Halves:
     def halve(self, error: BaseException | None) -> None:
         """Compute each micro-batch in twice as many parts from now on. Every rank must come here.
 
-        Gives up where there is no half, or gradients are reduced while they are computed.
+        Gives up where rows cannot be halved, or gradients are reduced while they are computed.
         """
         host = self._host
         rows = host.args.per_device_train_batch_size

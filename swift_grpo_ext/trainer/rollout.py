@@ -170,12 +170,12 @@ def check_media(sample: VisionSample) -> None:
     Raises:
         RolloutError: They differ in number.
     """
-    given = {medium: len(getattr(sample, f"{medium}s") or ()) for medium in text.MEDIA}
+    counts = {medium: len(getattr(sample, f"{medium}s") or ()) for medium in text.MEDIA}
     roles = [message["role"] for message in sample.messages]
-    of_text = "assistant" in roles and not any(given.values())
+    of_text = "assistant" in roles and not any(counts.values())
     asked = roles.index("assistant") if of_text else 0  # a row without media may spell tags
     try:
-        text.check_tags(None, sample.messages[asked:], given)
+        text.check_tags(None, sample.messages[asked:], counts)
     except DatasetRowError as error:
         raise RolloutError(
             f"after the rollout a row has {error.what}",
@@ -288,9 +288,9 @@ def resampled(host: Host, samples: Samples, rewards_per_func: Rewards) -> tuple[
         differ = host.compute_std(samples, rewards) > 0
         return list(compress(gather_object(samples), differ.tolist())), rewards[differ]
 
-    found = enough(host, (samples, rewards_per_func), fresh, differing)
-    host.dynamic_num_samples = any(uneven) if found else uneven[0]
-    return (get_even_process_data(host, found[0]), found[1]) if found else (samples, rewards_per_func)
+    kept = enough(host, (samples, rewards_per_func), fresh, differing)
+    host.dynamic_num_samples = any(uneven) if kept else uneven[0]
+    return (get_even_process_data(host, kept[0]), kept[1]) if kept else (samples, rewards_per_func)
 
 
 def enough(
@@ -305,17 +305,17 @@ def enough(
     loop ends with a new batch that nobody looks at, so ``--max_resample_times 1`` never helps. Here each of
     the new batches counts.
     """
-    wanted = host.args.generation_batch_size
+    size = host.args.generation_batch_size
     kept: list[VisionSample] = []
     rewards: list[Rewards] = []
     for new in range(host.max_resample_times + 1):
-        found, of_found = differing(*(fresh() if new else batch))
-        kept += found
-        rewards.append(of_found)
-        if len(kept) >= wanted:
-            return kept[:wanted], torch.cat(rewards)[:wanted]
+        chosen, chosen_rewards = differing(*(fresh() if new else batch))
+        kept += chosen
+        rewards.append(chosen_rewards)
+        if len(kept) >= size:
+            return kept[:size], torch.cat(rewards)[:size]
     get_logger().warning(
-        f"swift-grpo-ext: {len(kept)} of {wanted} completions are in groups whose rewards differ, after "
+        f"swift-grpo-ext: {len(kept)} of {size} completions are in groups whose rewards differ, after "
         f"{host.max_resample_times} new batches (max_resample_times): the step takes the first batch"
     )
     return None

@@ -46,9 +46,9 @@ def row_number(
     """
     if dataset is None or not hasattr(dataset, "__getitem__"):
         return None
-    wanted = _key(messages, images)
+    key = _key(messages, images)
     for number, row in enumerate(islice(dataset, most)):
-        if isinstance(row, Mapping) and _key(row.get("messages"), row.get("images")) == wanted:
+        if isinstance(row, Mapping) and _key(row.get("messages"), row.get("images")) == key:
             shuffled = getattr(dataset, "_indices", None)
             return number if shuffled is None else int(shuffled.column(0)[number].as_py())
     return None

@@ -139,9 +139,9 @@ class Rows:
         looks = turns or (
             not self._told_of_turned
             and any(
-                "frame" in one.reward.parameters
-                for one in self._host.reward_funcs
-                if isinstance(one, OfCatalogue)
+                "frame" in function.reward.parameters
+                for function in self._host.reward_funcs
+                if isinstance(function, OfCatalogue)
             )
         )
         seen: dict[str, Any] = {}
@@ -178,7 +178,7 @@ class Rows:
 
     def _name_broken(self, samples: Sequence[VisionSample], dataset: Dataset) -> None:
         columns = ("messages", "images", *_OTHER_COLUMNS)
-        rows = {one.prompt_key: {name: getattr(one, name) for name in columns} for one in samples}
+        rows = {sample.prompt_key: {name: getattr(sample, name) for name in columns} for sample in samples}
         for problem in self._numbered(self._problems(rows), rows, dataset).values():
             logger.error(f"swift-grpo-ext: {problem.text} -> {_HOST_REPLACES}")
 

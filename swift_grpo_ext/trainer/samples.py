@@ -47,7 +47,7 @@ LossValue = Float[Tensor, ""]  # of a micro-batch
 PerCompletion = Float[Tensor, " completions"]  # of all ranks
 PerToken = Float[Tensor, "batch keep"]  # of the tokens of a micro-batch's completions
 Scores = tuple[PerToken, PerToken | None]
-"""Log-probs in nats, 0 where there is no loss; entropies in nats, None where they are not asked for."""
+"""Log-probs in nats, 0 at tokens without a loss; entropies in nats, None where they are not asked for."""
 _OURS = {own.name for own in fields(VisionSample)} - {theirs.name for theirs in fields(GRPOSample)}
 
 

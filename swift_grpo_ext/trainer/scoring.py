@@ -208,7 +208,7 @@ def names_of(reward_funcs: RewardFunctions) -> list[str]:
     Raises:
         RewardError: No reward has one of the names.
     """
-    given = reward_funcs if isinstance(reward_funcs, list) else [reward_funcs]
-    names = [name if isinstance(name, str) else "" for name in given]
+    functions = reward_funcs if isinstance(reward_funcs, list) else [reward_funcs]
+    names = [name if isinstance(name, str) else "" for name in functions]
     require_known(names)
     return names

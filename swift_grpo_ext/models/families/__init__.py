@@ -49,7 +49,9 @@ ENTRIES: tuple[Entry, ...] = (
     ),
     Entry(stem="", frame=None),  # everything else
 )
-FAMILIES: dict[str, VisionFamily] = {one.described.family: one.described for one in ENTRIES if one.described}
+FAMILIES: dict[str, VisionFamily] = {
+    entry.described.family: entry.described for entry in ENTRIES if entry.described
+}
 
 
 def family_of(config_or_model_type: Any) -> VisionFamily | None:
@@ -61,7 +63,9 @@ def family_of(config_or_model_type: Any) -> VisionFamily | None:
     config = config_or_model_type
     if isinstance(config, str):
         named = (
-            one for one in FAMILIES.values() if config in (one.family, one.host_model_type, one.architecture)
+            family
+            for family in FAMILIES.values()
+            if config in (family.family, family.host_model_type, family.architecture)
         )
         return next(named, None)
     if not hasattr(config, "model_type") and hasattr(config, "config"):
@@ -98,7 +102,9 @@ def tiling_of(model_type: str) -> Tiling | None:
 
 
 def _entry_of(model_type: str) -> Entry:
-    return max((one for one in ENTRIES if model_type.startswith(one.stem)), key=lambda one: len(one.stem))
+    return max(
+        (entry for entry in ENTRIES if model_type.startswith(entry.stem)), key=lambda entry: len(entry.stem)
+    )
 
 
 def read_token_ids(config: Any, tokenizer: Any) -> tuple[int, ...]:
