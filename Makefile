@@ -53,7 +53,10 @@ agent: $(READY)  ## an agent of two turns learns where to look and what it sees,
 quickstart: $(READY)  ## learn to read digits on a CPU, minutes (MODEL=ovis2, qwen3_vl or qwen3_5; SEEDS="1 2 3" for the range over seeds)
 	$(BIN)/python -m examples.quickstart --model $(MODEL) $(if $(SEEDS),--seeds $(SEEDS))
 
-test: lint types unit  ## the gate: lint, types, unit and end-to-end tests on the CPU
+# mypy computes while other environments are downloaded.
+test: $(READY)  ## the gate: lint, types, unit and end-to-end tests on the CPU
+	$(MAKE) --jobs 2 --output-sync types browser $(ENVS)/megatron/.ready $(TRANSFORMERS:%=$(ENVS)/%/.ready) lint
+	$(MAKE) unit
 
 lint: $(READY)  ## ruff (lint, format), the floors of imports, the size of files and functions
 	$(BIN)/ruff check .

@@ -55,6 +55,7 @@ def test_the_first_update_is_compared_with_few_waits_more():
     assert first - second <= 60
 
 
+@pytest.mark.slow
 def test_at_most_half_of_ms_swifts_waits():
     ours, stock = (updates(*words)[-1]["total"] for words in (("--group", "8"), ("--group", "8", "--stock")))
 

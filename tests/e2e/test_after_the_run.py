@@ -135,6 +135,7 @@ def test_all_weights_answer_without_the_package(stranger, published_ids, digits,
     assert answers(tmp_path)
 
 
+@pytest.mark.slow
 def test_where_our_template_is_needed_the_error_says_so(stranger, tiny_ovis, digits, tmp_path):
     checkpoint = trained(tiny_ovis, digits, tmp_path)
     assert names_of_plugins(checkpoint) == [plugin_path.NEEDED.format(template="ovis2_hf")]

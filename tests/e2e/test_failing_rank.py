@@ -28,17 +28,10 @@ def four_steps(tiny_qwen, digits, tmp_path):
     )
 
 
+@pytest.mark.slow  # tests/trainer/test_distributed.py has the kind in the gate
 @pytest.mark.two_ranks
 @pytest.mark.parametrize(
-    "where",
-    [
-        "reward",
-        pytest.param("construction", marks=pytest.mark.slow),
-        pytest.param("template", marks=pytest.mark.slow),
-        pytest.param("rollout", marks=pytest.mark.slow),
-        pytest.param("optimizer", marks=pytest.mark.slow),
-        *(pytest.param(where, marks=pytest.mark.slow) for where in COLLABORATORS),
-    ],
+    "where", ["reward", "construction", "template", "rollout", "optimizer", *COLLABORATORS]
 )
 def test_all_ranks_end_with_the_first_traceback(tiny_qwen, digits, tmp_path, where):
     failed_at = []

@@ -38,7 +38,9 @@ def as_is(batch):
     return batch
 
 
-@pytest.mark.parametrize("method", ["fork", "spawn"] if REPLAY else ["fork"])
+@pytest.mark.parametrize(
+    "method", ["fork", *([pytest.param("spawn", marks=pytest.mark.slow)] if REPLAY else [])]
+)
 def test_dataloader_workers_see_every_part(method, capfd):
     from torch.utils.data import DataLoader
 

@@ -65,7 +65,7 @@ def spared(monkeypatch):
         ({}, [True] * 8),
         (TWICE, [True] * 4),
         (FOUR, [True, True, False, False] * 2),
-        ({**FOUR, **TWICE}, [True, True, False, False]),
+        pytest.param({**FOUR, **TWICE}, [True, True, False, False], marks=pytest.mark.slow),
         ({"gradient_accumulation_steps": 3}, [False] * 12),
         ({"kl_in_reward": True, "beta": 0.1}, [False] * 8),
     ],
