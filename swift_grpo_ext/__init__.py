@@ -67,7 +67,7 @@ def __getattr__(name: str) -> Any:
     """Import a public name when it is asked for.
 
     Raises:
-        AttributeError: There is no such name.
+        AttributeError: The package has no such name.
     """
     if name == "testing":
         return import_module("swift_grpo_ext.testing")

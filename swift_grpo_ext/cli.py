@@ -20,7 +20,7 @@ app = typer.Typer(
 
 
 class Tuner(StrEnum):
-    """What ``plan`` may be asked to train."""
+    """Choices of ``plan --tuner``."""
 
     LORA = "lora"
     FULL = "full"

@@ -24,7 +24,7 @@ class SwiftGrpoExtError(Exception):
         super().__init__(f"swift-grpo-ext: {what}{place}{cure}")
 
     def fresh(self) -> Self:
-        """The same error without a traceback, to be raised again: one that is raised twice keeps both."""
+        """The same error without a traceback, to be raised again: one raised twice keeps both tracebacks."""
         return copy(self)
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -37,11 +37,11 @@ def in_a_line(error: BaseException) -> str:
     return f"{type(error).__name__}: {next(iter(str(error).strip().splitlines()), '')}"
 
 
-NEAR = 0.75  # likeness below which a name is not suggested: worse than no suggestion
+NEAR = 0.75  # similarity below which a name is not suggested: a bad guess is worse than none
 
 
 def nearest(name: str, names: Iterable[str], cutoff: float = 0.0) -> str:
-    """The known name most like another, for "did you mean"; empty if none is as like as 0 (any) to 1."""
+    """The known name most like another, for "did you mean"; empty if none reaches the cutoff (0: any)."""
     return next(iter(difflib.get_close_matches(name, names, n=1, cutoff=cutoff)), "")
 
 
@@ -82,7 +82,7 @@ class HostRunError(SwiftGrpoExtError):
 
 
 class RolloutError(SwiftGrpoExtError):
-    """A generation that would hang or return something else than was asked for."""
+    """A generation that would hang or return something other than asked for."""
 
 
 class DeadRunError(SwiftGrpoExtError):

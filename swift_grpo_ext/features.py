@@ -1,4 +1,4 @@
-"""The features of a run, for both engines in one table; and which of them a run has, and why not the others.
+"""One table of features for both engines; which of them a run has, and why not the others.
 
 A feature has one name: the one of this table, in the line at the start, in ``gains.json``, in
 ``SWIFT_GRPO_EXT_DISABLE`` and in docs/parts/. A new one is a row here, the reasons against it in
@@ -24,11 +24,11 @@ class Feature:
 
     engines: tuple[Engine, ...] = ("trainer", "megatron")
     section: Section = "gains"
-    needs: str = ""  # another feature, without which it is off where the engine has that
-    of_pass: bool = False  # it changes how a pass goes: off where that differs from ms-swift's in all ways
+    needs: str = ""  # another feature; while that is off, so is this one, if the engine has both
+    of_pass: bool = False  # it changes the forward pass: off where ms-swift's own forward is used
 
 
-# The weightiest come first.
+# The most important come first.
 FEATURES: dict[str, Feature] = {
     # A prompt is forwarded once for its completions.
     "shared_prefix": Feature(needs="completion_logits", of_pass=True),
@@ -48,13 +48,13 @@ FEATURES: dict[str, Feature] = {
     "skip_zero_advantage": Feature(("trainer",), needs="shared_prefix", of_pass=True),
     # Images of the next generation batch are prepared while this one trains.
     "prepare_ahead": Feature(("trainer",)),
-    # The reference is a copy of what trains, where adapters that are off are not the start.
+    # The reference is a copy of the trained weights where turning adapters off does not give the start.
     "reference_copy": Feature(),
     # The first pass of each kind is compared with ms-swift's own.
     "self_check": Feature(section="checks"),
     # ms-swift's default dropout of LoRA is off.
     "no_lora_dropout": Feature(section="checks"),
-    # The engine's log-probs and prompts are held against the trainer's.
+    # The engine's log-probs and prompts are compared with the trainer's.
     "engine_check": Feature(section="watching"),
     # Rewards of held-out rows, and the best checkpoint.
     "held_out": Feature(section="watching"),
@@ -73,7 +73,7 @@ def features_of(engine: Engine) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Features:
-    """The features that a run with one of the engines has; reasons name what would help behind a semicolon.
+    """The features that a run with one of the engines has; a reason names its remedy after a semicolon.
 
     >>> features = Features("megatron").without(vision_once="the tower trains; --freeze_vit true")
     >>> "shared_prefix" in features, "vision_once" in features, "chunked_logps" in features
@@ -89,7 +89,7 @@ class Features:
         return at_work and self.engine in FEATURES[name].engines
 
     def without(self, **reasons: str) -> Features:
-        """The same without those for which there is a reason; those that are off keep theirs."""
+        """The same without the features that have a reason here; those already off keep their reason."""
         off = {name: why for name, why in reasons.items() if why} | dict(self.why_off)
         for name in features_of(self.engine):
             if (needed := FEATURES[name].needs) in off:
@@ -97,17 +97,17 @@ class Features:
         return replace(self, why_off=off)
 
     def without_forward(self, reason: str) -> Features:
-        """The same with ms-swift's forward."""
+        """The same with ms-swift's forward: every feature that changes the pass is off, for this reason."""
         return self.without(**{name: reason for name in FEATURES if FEATURES[name].of_pass and name in self})
 
     @property
     def of_forward(self) -> list[str]:
-        """Those at work that change what a forward goes over, the lightest first."""
+        """Active features that change what a forward pass goes over, the lightest first."""
         return [name for name in _FORWARD if name in self]
 
     @property
     def stock_forward(self) -> bool:
-        """True if nothing does."""
+        """True if no active feature changes what a forward pass goes over."""
         return not self.of_forward
 
 
@@ -116,12 +116,12 @@ def decided(engine: Engine, settings: Settings, reasons: Reasons, idle: Reasons 
     off = {
         name: switched_off(settings, engine, name) or reasons.get(name, str)() for name in features_of(engine)
     }
-    found = Features(engine).without(**off)
-    nothing_to_do = {name: why() for name, why in (idle or {}).items() if name not in found.why_off}
-    return replace(found, why_idle={name: why for name, why in nothing_to_do.items() if why})
+    features = Features(engine).without(**off)
+    nothing_to_do = {name: why() for name, why in (idle or {}).items() if name not in features.why_off}
+    return replace(features, why_idle={name: why for name, why in nothing_to_do.items() if why})
 
 
 def switched_off(settings: Settings, engine: Engine, name: str) -> str:
-    """That the user has turned a feature off; empty if not."""
+    """The reason of a feature that the user has turned off; else empty."""
     feature = f"{engine}.{name}"
     return f"switched off; SWIFT_GRPO_EXT_DISABLE without {feature}" if settings.disables(feature) else ""

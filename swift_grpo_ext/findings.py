@@ -1,4 +1,4 @@
-"""What is wrong, and the rules that find it: one form for preflight, check and refusals."""
+"""Findings, and the rules that make them: one form for preflight, check and refusals."""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -11,7 +11,9 @@ from swift_grpo_ext.defects import Defect
 class Severity(StrEnum):
     """How bad a finding is; the members are in order, worst first."""
 
-    ERROR = "error"  # the run will crash, hang, or learn nothing; of a monitor: it learns nothing as it is
+    ERROR = (
+        "error"  # the run will crash, hang, or learn nothing; of a monitor: the run learns nothing as it is
+    )
     WARNING = "warning"  # it will run, and probably not do what was meant
     NOTE = "note"  # worth knowing, or could not be checked
 
@@ -28,12 +30,12 @@ NOTE = Severity.NOTE
 
 @dataclass(frozen=True)
 class Problem:
-    """What a rule saw."""
+    """One fault as a rule saw it."""
 
     what: str  # the fault in one clause, with its figures
     where: str = ""  # the argument, variable, row or file it was found in
     fix: str = ""  # what the user changes
-    severity: Severity | None = None  # where this case is better or worse than the rule says
+    severity: Severity | None = None  # overrides the rule's severity for this case
 
 
 @dataclass(frozen=True)
@@ -50,7 +52,7 @@ class Finding:
 
     @property
     def link(self) -> str:
-        """The first report that is a link; empty if there is none."""
+        """The first report that is a link; empty without one."""
         return next((report for report in self.reports if report.startswith("https://")), "")
 
 
@@ -76,7 +78,7 @@ def everything(_subject: object) -> bool:
 
 @dataclass(frozen=True)
 class Rule(Generic[Subject]):
-    """One thing that is looked at."""
+    """One check."""
 
     id: str  # short and stable: scripts and tests refer to it
     severity: Severity  # of what it finds, unless a problem says another
@@ -85,10 +87,10 @@ class Rule(Generic[Subject]):
     cause: str = ""  # why that happens, in a sentence or two
     reports: tuple[str, ...] = ()  # defect ids of this package and links to upstream reports
     scope: Callable[[Subject], bool] = everything  # which subjects it holds for
-    not_checked: str = ""  # of a note that something could not be looked at: what, in a few words
+    not_checked: str = ""  # for a note that something was not checked: what, in a few words
 
     def findings(self, subject: Subject) -> Iterator[Finding]:
-        """What the rule finds in a subject; nothing outside its scope."""
+        """The findings of the rule in a subject; none outside its scope."""
         if not self.scope(subject):
             return
         for problem in self.look(subject):
@@ -108,7 +110,7 @@ class RuleTable(Generic[Subject]):
 
     def __init__(self, scope: Callable[[Subject], bool] = everything) -> None:
         self.rules: list[Rule[Subject]] = []
-        self.scope = scope  # of the rules that name none
+        self.scope = scope  # default of rules that name none
 
     def rule(
         self,
@@ -151,7 +153,7 @@ class RuleTable(Generic[Subject]):
     def judged(self, subject: Subject) -> list[Finding]:
         """As `findings`, with a note for each value that is not known here and each rule that raised.
 
-        What a rule found before it met such a value stays.
+        Findings that a rule made before it met such a value are kept.
         """
         findings: list[Finding] = []
         not_known: set[str] = set()

@@ -77,27 +77,27 @@ def claimed(folder: Path, writes: bool = True) -> Iterator[None]:
 
 
 def write_whole(path: Path, content: bytes) -> None:
-    """Write a file so that a reader, also after a kill, sees the old or the new one, never half of it."""
+    """Write a file atomically: a reader sees the old or the new one, never half of it, even after a kill."""
     fresh = path.with_suffix(f".{os.getpid()}")
     fresh.write_bytes(content)
     os.replace(fresh, path)
 
 
 def user_cache() -> Path:
-    """Where what took long to find out is kept: ``$XDG_CACHE_HOME/swift-grpo-ext``, or in ``~/.cache``."""
+    """Folder for results that took long to find: ``$XDG_CACHE_HOME/swift-grpo-ext``, or in ``~/.cache``."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "swift-grpo-ext"
 
 
 def kept(path: Path, content: Any) -> Any:
-    """Content that is written to the cache as JSON, as far as it can be."""
-    with suppress(OSError):  # a folder that cannot be written: it is made again the next time
+    """Write content to the cache as JSON, if that is possible, and return it."""
+    with suppress(OSError):  # an unwritable folder: the content is made again next time
         path.parent.mkdir(parents=True, exist_ok=True)
         write_whole(path, json.dumps(content).encode())
     return content
 
 
 def read_json(path: Path) -> Any:
-    """What a file of JSON holds; None for one that cannot be read."""
+    """The content of a JSON file; None if it cannot be read."""
     with suppress(OSError, ValueError, RecursionError):
         return json.loads(path.read_text(encoding="utf-8"))
     return None

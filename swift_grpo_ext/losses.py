@@ -1,4 +1,4 @@
-"""The losses of ``--loss_type``, one row each: what decides how micro-batches are cut and what is left out.
+"""The losses of ``--loss_type``, one row each: how micro-batches may be cut and what may be left out.
 
 A new loss is a row here and its code. One that has no row is computed as ms-swift computes it: its
 micro-batches stay as the user typed them, and every completion is forwarded.
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Loss:
-    """What the trainer and ``check`` have to know of one loss."""
+    """Properties of one loss that the trainer and ``check`` need."""
 
     name: str
     per_micro_batch: bool = False  # divided by what one micro-batch holds, so its size is part of the result
@@ -39,7 +39,7 @@ LOSSES: dict[str, Loss] = {
 
 
 def why_sizes_matter(name: str, *, with_liger: bool, top_entropy_quantile: float) -> str:
-    """Why a run depends on the sizes of its micro-batches, so that nobody may cut them, in a clause.
+    """Reason, in a clause, that a run depends on its micro-batch sizes, so that they must not change.
 
     Empty if it does not.
     """
@@ -54,5 +54,5 @@ def why_sizes_matter(name: str, *, with_liger: bool, top_entropy_quantile: float
 
 
 def loss_named(name: str) -> Loss:
-    """The row of a loss; for a name without one, a row that takes nothing for granted."""
+    """The row of a loss; for a name without one, a row that may read completions of advantage 0."""
     return LOSSES.get(name) or Loss(name, reads_zero_advantage="may read them")

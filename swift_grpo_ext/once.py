@@ -1,4 +1,4 @@
-"""One way to say a thing once, however often it happens."""
+"""Says each message once, however often it occurs."""
 
 from collections.abc import Callable
 

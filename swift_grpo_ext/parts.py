@@ -14,7 +14,7 @@ from swift_grpo_ext.settings import GONE_FEATURES
 
 @dataclass(frozen=True)
 class Part:
-    """What can be turned on and off; its module's ``register`` hooks it in and returns the names."""
+    """A part that can be turned on and off; its module's ``register`` hooks it in and returns the names."""
 
     module: str
     needs: tuple[str, ...] = (versions.HOST,)  # packages that must be installed, in range and fitting

@@ -17,7 +17,7 @@ def plugin_file(part: str = "all") -> Path:
     where a plain ``rewards.py`` would shadow a user's own module.
 
     Raises:
-        UnknownPartError: There is no such part.
+        UnknownPartError: The package has no such part.
         EnvironmentMismatchError: The installation lacks the file.
     """
     if part != "all":
@@ -26,7 +26,7 @@ def plugin_file(part: str = "all") -> Path:
 
 
 def is_plugin_file(path: str | Path) -> bool:
-    """True of a plugin file of this package, wherever the copy of the package lies that it belongs to::
+    """True for a plugin file of this package, in any copy of the package::
 
     assert is_plugin_file("/usr/lib/python3/site-packages/swift_grpo_ext/plugins/all.py")
     assert not is_plugin_file("plugins/my_reward.py")

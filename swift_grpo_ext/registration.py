@@ -34,14 +34,14 @@ def register(parts: Iterable[str] | None = None) -> dict[str, list[str]]:
     if getattr(sys.excepthook, "func", None) is not print_error:
         sys.excepthook = partial(print_error, sys.excepthook)
     settings = current_settings()
-    wanted = list(PARTS if parts is None else parts)
-    check_part_names(wanted)
+    part_names = list(PARTS if parts is None else parts)
+    check_part_names(part_names)
     check_disabled(settings.disable)
     check_one_copy()
     refused: dict[str, EnvironmentMismatchError] = {}
     news = False
     for name in PARTS:
-        if name not in wanted or name in settings.disable or name in _registered:
+        if name not in part_names or name in settings.disable or name in _registered:
             continue
         try:
             versions.require(*PARTS[name].needs)
@@ -65,7 +65,7 @@ def print_error(
     error: BaseException,
     trace: TracebackType | None,
 ) -> None:
-    """End a process by the line of an error of ours, or of a known fault: 80 lines of stack say no more."""
+    """End a process with one line for an error of ours or a known fault: 80 lines of stack say no more."""
     ours = error if isinstance(error, SwiftGrpoExtError) else import_module(FAULTS).in_one_line(error, trace)
     if ours:
         print(ours, file=sys.stderr)
@@ -97,9 +97,9 @@ def summary() -> str:
 
 
 def _typed(option: str, argv: Sequence[str]) -> list[str]:
-    """The values that an option of a command line has at the end; none if it stands in a file."""
-    _, found, behind = f" {' '.join(argv)} ".replace("=", " ").rpartition(f" {option} ")
-    return list(takewhile(lambda word: not word.startswith("--"), behind.split() if found else []))
+    """The values of an option where a command line gives it last; none if it stands in a file."""
+    _, separator, behind = f" {' '.join(argv)} ".replace("=", " ").rpartition(f" {option} ")
+    return list(takewhile(lambda word: not word.startswith("--"), behind.split() if separator else []))
 
 
 def swift_command(argv: Sequence[str]) -> str:

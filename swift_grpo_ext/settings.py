@@ -11,7 +11,7 @@ from swift_grpo_ext.errors import SettingsError, nearest
 PREFIX = "SWIFT_GRPO_EXT_"
 
 
-# What earlier versions had, and what to do instead. A name counts as gone once `Settings` has lost it.
+# Settings of earlier versions, and what to do instead. A name counts as gone once `Settings` has lost it.
 GONE_SETTINGS = {
     "agree_every": "engine and trainer are compared in the first three steps and in every 50th; "
     "SWIFT_GRPO_EXT_DISABLE=engine_check turns that off",
@@ -25,7 +25,7 @@ GONE_SETTINGS = {
     "strict": "swift-grpo-ext env --all says what became of each patch",
     "vision_cache_mib": "the image features of a generation batch take at most 2 GiB",
 }
-# Features that `SWIFT_GRPO_EXT_DISABLE` took.
+# Features that `SWIFT_GRPO_EXT_DISABLE` once accepted.
 GONE_FEATURES = {
     "balanced_ranks": "groups stay on their rank; leave the name out",
     "engine_old_logps": "old log-probs are never the engine's; leave the name out",
@@ -138,7 +138,7 @@ class Settings(BaseModel):
         return value
 
     def disables(self, *names: str) -> bool:
-        """Whether a feature such as ``trainer.vision_once``, its part, or ``vision_once`` is left out."""
+        """True if a feature (``trainer.vision_once``) is off by its full or short name or its part."""
         return any({name, *name.split(".", 1)} & set(self.disable) for name in names)
 
 
@@ -176,5 +176,5 @@ def current_settings() -> Settings:
 
 
 def disabled(feature: str) -> bool:
-    """Whether ``SWIFT_GRPO_EXT_DISABLE`` names a feature (``trainer.vision_once``) or its part."""
+    """True if ``SWIFT_GRPO_EXT_DISABLE`` has a feature's full or short name, or its part."""
     return current_settings().disables(feature)

@@ -1,4 +1,4 @@
-"""One way to give an object another attribute for a while."""
+"""Swaps an attribute of an object for a while."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def swapped(owner: object, name: str, value: object) -> Iterator[None]:
-    """While this is open, ``owner.name`` is ``value``; then it is as before, its class's own included."""
+    """Set ``owner.name`` to ``value`` in the block and undo it after, even where only the class has it."""
     had = name in vars(owner)
     before = vars(owner).get(name)
     setattr(owner, name, value)

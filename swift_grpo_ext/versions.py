@@ -1,6 +1,6 @@
-"""Which releases the package supports, and whether those installed fit together, by metadata alone.
+"""Releases that the package supports, and checks that those installed fit together, by metadata alone.
 
-A range is what is run: from the lowest release that a lane runs to the highest, with its later bug fixes. The
+A range goes from the lowest release that a lane runs to the highest, with later bug fixes of that one. The
 releases stand in the sets of ``constraints/``, each of which a make target runs.
 """
 
@@ -58,14 +58,14 @@ def _releases() -> dict[str, tuple[Version, ...]]:
     Raises:
         EnvironmentMismatchError: The installation lacks the sets.
     """
-    found: dict[str, set[Version]] = {}
+    by_package: dict[str, set[Version]] = {}
     for name in SETS:
         text = shipped(f"constraints/{name}.txt").read_text(encoding="utf-8")
         pins = re.findall(r"^([\w.-]+)={2,3}([\w.+-]+)", text, re.MULTILINE)
         for package, release in pins:
             of = canonicalize_name(package)
-            found.setdefault(_BUILDS.get(of, of), set()).add(Version(Version(release).public))
-    return {package: tuple(sorted(releases)) for package, releases in found.items()}
+            by_package.setdefault(_BUILDS.get(of, of), set()).add(Version(Version(release).public))
+    return {package: tuple(sorted(releases)) for package, releases in by_package.items()}
 
 
 def releases_run(name: str) -> tuple[str, ...]:
@@ -136,7 +136,7 @@ class PackageFact:
 
     @property
     def tested(self) -> str:
-        """The releases that lanes run around the installed one, where they do not run that; else empty."""
+        """Text that names the tested releases around an installed one that no lane runs; else empty."""
         if self.installed is None or self.problem or not self.supported:
             return ""
         own = Version(Version(self.installed).public)
@@ -168,7 +168,7 @@ def require(*names: str) -> None:
     """Check that each package is installed if it is required, in range, and fits the others.
 
     Raises:
-        EnvironmentMismatchError: The first that is not, with what it is needed for and how to install it.
+        EnvironmentMismatchError: For the first that fails, with its purpose and how to install it.
     """
     for fact in map(_fact, names):
         if fact.problem:
@@ -193,10 +193,10 @@ def _torchvision_problem(installed: str) -> tuple[str, str]:
     """torchvision pins one torch; with another its operators do not load (torchvision::nms)."""
     torch_version = installed_version("torch")
     pins = map(Requirement, metadata.requires("torchvision") or [])
-    wanted = next((pin.specifier for pin in pins if pin.name == "torch"), SpecifierSet())
-    if torch_version is None or wanted.contains(torch_version, prereleases=True):
+    required = next((pin.specifier for pin in pins if pin.name == "torch"), SpecifierSet())
+    if torch_version is None or required.contains(torch_version, prereleases=True):
         return "", ""
     return (
-        f"torchvision {installed} was built for torch{wanted}, but torch {torch_version} is installed",
+        f"torchvision {installed} was built for torch{required}, but torch {torch_version} is installed",
         f'{sys.executable} -m pip install --upgrade "torch=={torch_version}" torchvision',
     )

@@ -1,4 +1,4 @@
-"""Known defects of ms-swift and what lies under it, each once; ``docs/findings.md`` explains the ids."""
+"""Known defects of ms-swift and the libraries under it, each once; ``docs/findings.md`` explains the ids."""
 
 from swift_grpo_ext.defects.defect import Defect as Defect
 from swift_grpo_ext.versions import HOST, HOST_RANGE
@@ -10,7 +10,7 @@ MEGATRON = "https://github.com/NVIDIA/Megatron-LM"
 BRIDGE = "https://github.com/NVIDIA-NeMo/Megatron-Bridge"
 TORCH = "https://github.com/pytorch/pytorch"
 
-DDP_TIMEOUT = 1800  # seconds, in its place
+DDP_TIMEOUT = 1800  # seconds, our default instead of the next
 HOST_DDP_TIMEOUT = 18_000_000  # seconds that ranks wait for each other by ms-swift's default: 208 days (B9)
 
 _ANY_HOST = {HOST: HOST_RANGE}

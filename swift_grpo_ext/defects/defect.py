@@ -1,4 +1,4 @@
-"""What is to be said of a known defect."""
+"""The record of a known defect."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
@@ -18,18 +18,18 @@ class Defect:
     affected: Mapping[str, str] = field(default_factory=dict)
     fix: str = ""  # what a user changes, where no patch of ours is on
     reports: tuple[str, ...] = ()  # links: the report first, then the changes upstream
-    patch: str = ""  # name of the patch of the part ``compat`` that fixes it; empty if there is none
+    patch: str = ""  # name of the patch of the part ``compat`` that fixes it; empty without one
 
     def absent_because(self, versions: Mapping[str, str | None] | None = None) -> str:
-        """Why these releases (unless told, the installed ones) do not have the defect; empty if they do."""
+        """Reason that these releases (default: the installed) lack the defect; empty if they have it."""
         for name, releases in self.affected.items():
-            found = versions[name] if versions and name in versions else installed_version(name)
-            if found is None:
+            version = versions[name] if versions and name in versions else installed_version(name)
+            if version is None:
                 return f"{name} is not installed"
-            if not SpecifierSet(releases).contains(found, prereleases=True):
-                return f"{name} {found} is outside {releases}"
+            if not SpecifierSet(releases).contains(version, prereleases=True):
+                return f"{name} {version} is outside {releases}"
         return ""
 
     def harms(self, versions: Mapping[str, str | None] | None = None, fixed: Collection[str] = ()) -> bool:
-        """Whether these releases have the defect, and it is not among the fixed defects or patches."""
+        """True if these releases have the defect and neither its id nor its patch is in ``fixed``."""
         return not self.absent_because(versions) and not {self.id, self.patch} & set(fixed)

@@ -1,10 +1,10 @@
-"""What an encoder of images answers: a tensor, an output class of transformers 5, or a tuple or list of 4."""
+"""The output of an image encoder: a tensor, an output class of transformers 5, or a tuple or list of 4."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 DEEPSTACK = "deepstack_features"  # for deeper layers of the language model
-# Nobody reads them behind the encoder; the last is written anew.
+# Not read after the encoder; the last is set anew.
 _LEFT_OUT = ("last_hidden_state", "hidden_states", "attentions", "pooler_output")
 
 
@@ -25,11 +25,11 @@ def parts_of(found: Any) -> Answer:
 
 
 def in_form(found: Any, own: Any, deeper: Sequence[Any]) -> Any:
-    """Other features, of any number of images, in the form of an answer."""
+    """Put other features, of any number of images, into the form of an answer."""
     if isinstance(found, (tuple, list)):
         if _has_deeper(found):
             return own, [*deeper]
-        # One tensor of all images in the place of one for each: whoever asks puts them together.
+        # One tensor of all images instead of one for each: callers concatenate them anyway.
         return (own, found[1]) if _has_indicators(found) else _like(found, own)
     if not hasattr(found, "pooler_output"):
         return own
@@ -52,5 +52,5 @@ def _has_indicators(found: Sequence[Any]) -> bool:
 
 
 def _like(found: Any, features: Any) -> Any:
-    """Where each image has a tensor of its own, all are in one."""
+    """One tensor of all images, as the only item of a sequence where each image had its own."""
     return type(found)([features]) if isinstance(found, (tuple, list)) else features

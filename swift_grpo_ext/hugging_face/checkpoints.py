@@ -17,11 +17,11 @@ TIED = "tie_word_embeddings"
 def check_readable(folder: str | Path, installed: Version = INSTALLED) -> None:
     """Check that a checkpoint was not saved by a later generation of transformers than the installed one.
 
-    5 reads what 4 has saved. 4 reads from a checkpoint of 5 neither rotation nor tokenizer, and of some
-    models not even the weights, which it draws at random with a warning.
+    Release 5 reads what 4 has saved. Release 4 reads neither rotation nor tokenizer of a checkpoint of 5, and
+    of some models not even the weights, which it draws at random with a warning.
 
     Raises:
-        EnvironmentMismatchError: It was.
+        EnvironmentMismatchError: A later generation has saved it.
     """
     _, saved_by = _read(folder)
     if saved_by is not None and saved_by.major > installed.major:
@@ -33,14 +33,14 @@ def check_readable(folder: str | Path, installed: Version = INSTALLED) -> None:
 
 
 def tie_as_saved(config: PretrainedConfig, folder: str | Path) -> bool:
-    """Tie an output layer to the embedding if transformers 4 has saved it so; True if the config untied it.
+    """Tie an output layer to the embedding if transformers 4 saved it tied; True if the config untied it.
 
-    4 goes by the language model's config, and may leave the field out of the config around it. 5 goes by the
-    latter, finds no weights for an output layer of its own, and draws them at random. Until 5.12 not every
-    config has the field.
+    Release 4 reads the language model's config, and may leave the field out of the outer config. Release 5
+    reads the outer one, finds no weights for a separate output layer, and draws them at random. Until 5.12
+    not every config has the field.
     """
     fields, saved_by = _read(folder)
-    text, around = (getattr(one, TIED, False) for one in (config.get_text_config(), config))
+    text, around = (getattr(holder, TIED, False) for holder in (config.get_text_config(), config))
     if not text or around or TIED in fields or saved_by is None or saved_by.major > 4:
         return False
     config.tie_word_embeddings = True
@@ -50,7 +50,7 @@ def tie_as_saved(config: PretrainedConfig, folder: str | Path) -> bool:
 def save_processor(processor: Any, folder: str | Path) -> None:
     """Save a processor or a tokenizer so that the installed release reads all of it again.
 
-    Of one that sees and hears transformers 4 writes what hears over what sees, in a file that may hold both.
+    For images and audio transformers 4 writes the audio settings over those of images, in one file.
     """
     processor.save_pretrained(folder)
     if not FIFTH and hasattr(processor, "feature_extractor"):

@@ -21,7 +21,7 @@ def class_named(name: str) -> Any:
     Raises:
         EnvironmentMismatchError: The installed release has no class of this name.
     """
-    # A module that makes its names when they are asked for: hasattr would hide why one cannot be imported.
+    # The module imports its names lazily: hasattr would hide why one cannot be imported.
     if name not in transformers.__all__:
         raise EnvironmentMismatchError(
             f"transformers {INSTALLED} has no {name}",

@@ -8,7 +8,7 @@ DELTA_RULE = "torch_chunk_gated_delta_rule"
 
 
 def home_of(layer: Any) -> tuple[Any, str]:
-    """What has the functions that a layer calls, and the delta rule's name there.
+    """The object that has the functions which a layer calls, and the delta rule's name in it.
 
     Before transformers 5.15 a layer has both itself; its convolution is None where no kernel is installed.
     """

@@ -1,4 +1,4 @@
-"""What ``generate`` hands a model at each step, beside what a forward in training gets."""
+"""Inputs that ``generate`` hands a model at each step, beside those of a forward pass in training."""
 
-# Places of the new tokens in the cache, the same for each row: of transformers 4 alone.
+# Positions of the new tokens in the cache, the same for each row; transformers 4 only.
 STEP_INPUTS = ("cache_position",)

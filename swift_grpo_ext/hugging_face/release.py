@@ -1,4 +1,4 @@
-"""Which transformers this is."""
+"""The installed release of transformers."""
 
 from importlib import metadata
 

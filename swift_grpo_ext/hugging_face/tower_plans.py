@@ -1,9 +1,9 @@
-"""What a vision tower of Qwen's works out from grids alone, in main memory, so that no GPU is waited for.
+"""Computes in main memory what Qwen's vision towers derive from grids alone, without waiting for the GPU.
 
 Positions, windows and lengths come from functions of transformers (since 5.12) that read a grid value by
 value, and attention without flash's kernels reads the lengths three times in every layer: on a GPU the CPU
-waits each time until the queue of kernels is empty. Here these functions get the grid's copy in main memory,
-and what they make follows to the device, but for lengths that are only read.
+waits each time until the queue of kernels is empty. Here these functions get a copy of the grid in main
+memory, and their results move to the device, except lengths that are only read.
 """
 
 import sys
@@ -19,7 +19,7 @@ _LENGTHS = "torch.int32"  # the type of cumulative lengths alone
 
 
 def planned_in_main_memory(owner: Any, encode: Callable[..., Any]) -> Callable[..., Any]:
-    """An encoder, by its module, whose plans wait for nothing; others are left as they are.
+    """An encoder of Qwen's with plans that do not wait for the GPU; others are returned as they are.
 
     GLM's towers take lengths and grids into their embeddings as well, so they need them on the device.
     """

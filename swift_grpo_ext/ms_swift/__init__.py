@@ -1,6 +1,6 @@
 """ms-swift's names that the trainer uses, all of them: what to look at when a release of ms-swift moves them.
 
-`shared` is what each of ms-swift's trainers has, Megatron's too; `hf` is its trainer on transformers,
-`arguments` what that takes, and `factory` where ms-swift looks both up. `overrides` finds out at construction
-whether ms-swift still has what a class of ours overrides.
+`shared` has what all of ms-swift's trainers use, Megatron's too; `hf` its trainer on transformers,
+`arguments` that trainer's arguments, and `factory` the table where ms-swift looks both up.
+`overrides` checks at construction that ms-swift still has what a class of ours overrides.
 """

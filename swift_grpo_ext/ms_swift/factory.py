@@ -1,3 +1,3 @@
-"""The table from which ms-swift builds a trainer and its arguments; alone here, for it loads neither."""
+"""The table from which ms-swift builds a trainer and its arguments; alone here because it loads neither."""
 
 from swift.trainers.trainer_factory import TrainerFactory as TrainerFactory

@@ -10,7 +10,7 @@ def require_overridden(ours: type, theirs: type, part: str, new: str = "") -> No
     """Check that ``theirs`` has each method and class that ``ours`` defines: ms-swift calls no other.
 
     Args:
-        ours: A subclass that only overrides: what is not a method or class (a property) is its own.
+        ours: A subclass that only overrides; a member that is not a method or class (a property) may be new.
         theirs: ms-swift's class.
         part: The part of this package that can be left out instead.
         new: A method that is called by us.

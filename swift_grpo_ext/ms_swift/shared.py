@@ -1,4 +1,4 @@
-"""What each of ms-swift's trainers has: rows and samples, requests to engines, the template, the log."""
+"""Names that all of ms-swift's trainers use: rows, samples, requests to engines, the template, the log."""
 
 from swift.arguments.tuner_args import TunerArguments as TunerArguments
 from swift.callbacks import TrainerCallback as TrainerCallback

@@ -45,9 +45,9 @@ def grpo_arguments(
 ) -> list[str]:
     """The words after ``swift rlhf`` for a GRPO run of seconds on a CPU, with all parts of this package on.
 
-    Of a checkpoint folder and a JSONL file, into an output folder in which the host makes a version folder.
-    Other values of the host's arguments go on top: a list gives several values, a dict becomes JSON, None
-    leaves the argument out.
+    ``model`` is a checkpoint folder, ``dataset`` a JSONL file; the host makes a version folder in ``output``.
+    ``overrides`` are arguments of the host that go on top: a list gives several values, a dict becomes JSON,
+    None leaves the argument out.
     """
     chosen = {
         "model": model,

@@ -23,7 +23,7 @@ _TAIL_LINES = 4000
 
 @dataclass(frozen=True)
 class SwiftResult:
-    """What a run of the ``swift`` command left."""
+    """Exit code and output of one run of the ``swift`` command."""
 
     returncode: int  # negative is the signal that ended it
     tail: str  # last 4000 lines of its stdout and stderr together
@@ -32,7 +32,7 @@ class SwiftResult:
 
 
 def cpu_environment() -> dict[str, str]:
-    """Variables, to be set before torch is imported: no GPU, and no hub, whose answer takes 22 s a start."""
+    """Variables, to be set before torch is imported: no GPU, and no hub, which every start waits 22 s for."""
     return {
         "CUDA_VISIBLE_DEVICES": "",
         "DS_ACCELERATOR": "cpu",
@@ -98,7 +98,7 @@ def run_swift(
 def run_in_process(subcommand: str, arguments: Sequence[str], env: Mapping[str, str] | None = None) -> object:
     """Run ms-swift's ``<subcommand>_main`` in this process: a second instead of twenty.
 
-    What plugins registered stays, and torch, once imported, does not look at ``CUDA_VISIBLE_DEVICES`` again.
+    What plugins registered stays, and torch, once imported, ignores changes of ``CUDA_VISIBLE_DEVICES``.
     """
     with _variables({**cpu_environment(), **(env or {})}):
         from swift import pipelines
@@ -113,17 +113,17 @@ def swift_command() -> str:
         MissingExtraError: ms-swift is not installed.
     """
     beside = Path(sys.executable).with_name("swift")
-    found = str(beside) if beside.is_file() else shutil.which("swift")
-    if found is None:
+    path = str(beside) if beside.is_file() else shutil.which("swift")
+    if path is None:
         raise MissingExtraError("no swift command", where=str(beside), fix="pip install ms-swift")
-    return found
+    return path
 
 
 def free_port() -> int:
     """A TCP port of the loopback interface that nobody listens on.
 
-    Below those that Linux gives to outgoing connections (32768 to 60999): gloo opens many of these, and one
-    of them would take the port before the process that it was chosen for listens there.
+    It lies below the ports that Linux gives to outgoing connections (32768 to 60999): gloo opens many, and
+    one could take the port before the process that should listen there does.
 
     Raises:
         OSError: None of a hundred ports is free.
@@ -136,7 +136,7 @@ def free_port() -> int:
 
 
 def _follow(process: subprocess.Popen[str], timeout: float, on_line: Callable[[str], None] | None) -> str:
-    """Read a process's output to its end; kill it and its children when the limit is over or we are."""
+    """Read a process's output to its end; kill it and its children at the limit or on interruption."""
     assert process.stdout is not None
     tail: deque[str] = deque(maxlen=_TAIL_LINES)
     limit = Timer(timeout, kill_tree, [process.pid])

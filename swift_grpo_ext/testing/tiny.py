@@ -9,7 +9,7 @@ from typing import Any
 from swift_grpo_ext.models.processors import build_processor
 from swift_grpo_ext.testing.families import TINY
 
-# What the merges are learned from: the words that short vision tasks need, in both of the host's languages.
+# Text that the merges are learned from: words of short vision tasks, in both of the host's languages.
 CORPUS = (
     "You are a helpful assistant.",
     "Which digit is written in this image? Answer with one digit.",
@@ -100,9 +100,9 @@ def tiny_config(
     pad_token_id: int = 0,
     **text: Any,
 ) -> Any:
-    """The config, of transformers' class, of a tiny checkpoint or of one of any size. Beside what
-    `tiny_checkpoint` takes: ``ids`` of the special tokens that the config names, or of more (None for the
-    published ones), and ``pad_token_id``, which begins rows, too; ``vocab_size`` is one of ``text``.
+    """The config, of transformers' class, of a tiny checkpoint or of one of any size. Beside the arguments of
+    `tiny_checkpoint`: ``ids`` of at least the special tokens that the config names (None for the published
+    ones), and ``pad_token_id``, which is the BOS token, too; ``vocab_size`` is one of ``text``.
     """
     from swift_grpo_ext.hugging_face.configs import class_named, config_fields
 
@@ -114,8 +114,8 @@ def tiny_config(
         seen = {**of_both, **made.vision, **(vision or {})}
         around = made.follow(fields, seen) if made.follow else {}
         named = {
-            name: ids[one] if isinstance(one, str) else [ids[token] for token in one]
-            for name, one in made.ids.items()
+            name: ids[tokens] if isinstance(tokens, str) else [ids[token] for token in tokens]
+            for name, tokens in made.ids.items()
             if ids is not None
         }
         beside = {**around, **named, **made.top, **(top or {})}

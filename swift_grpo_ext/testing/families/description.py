@@ -1,4 +1,4 @@
-"""What a description of a tiny checkpoint is made of."""
+"""The description that a tiny checkpoint is made from."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -17,12 +17,12 @@ class Tiny:
     ids: Mapping[str, str | tuple[str, ...]] = field(default_factory=dict)
     tokens: tuple[str, ...] = ()  # special tokens beside Qwen's; with the published ids all
     top: Mapping[str, Any] = field(default_factory=dict)  # other fields of the config
-    # Of the config and the most pixels of an image what `processors.build_processor` takes.
+    # From the config and the most pixels of an image, the arguments of `processors.build_processor`.
     processor: Callable[[Any, int], Mapping[str, Any]] | None = None
     chat: Mapping[str, Any] = field(default_factory=dict)  # what `processors.chat_template` takes
     stock_vocabulary: bool = False  # the special tokens have published ids, from 151643 on
-    empty_files: tuple[str, ...] = ()  # with a dictionary of tensors that the class wants to see
-    # Name of the config that holds the parts, where it is not the config itself, and fields around.
+    empty_files: tuple[str, ...] = ()  # that the class needs; each gets an empty dictionary of tensors
+    # Name of the inner config that holds the parts, if there is one, and the fields around it.
     inside: tuple[str, Mapping[str, Any]] | None = None
     # Puts sizes that follow from others into the fields of text and tower; returns those beside them.
     follow: Callable[[dict[str, Any], dict[str, Any]], Mapping[str, object]] | None = None

@@ -8,7 +8,7 @@ from swift_grpo_ext.testing.families.sizes import SIGLIP, TEXT_2
 
 
 def follow(text: dict[str, Any], _vision: dict[str, Any]) -> dict[str, object]:
-    """The config has some of the language model's sizes once more."""
+    """Repeat some of the language model's sizes in the outer config."""
     return {name: text[name] for name in ("hidden_size", "vocab_size")}
 
 

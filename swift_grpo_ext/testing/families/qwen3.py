@@ -40,7 +40,7 @@ def _tiny(
     model_type: str, stem: str, text: dict[str, object], vision: dict[str, object], **top: object
 ) -> dict[str, Tiny]:
     host = {"model_type": model_type, "template": model_type.removesuffix("_moe")}
-    # Qwen3.5 thinks, unless it is told that it has.
+    # Qwen3.5 thinks unless the prompt says that it has thought.
     chat = {**QWEN_CHAT, "system": "", "answer": NO_THOUGHT if stem.startswith("Qwen3_5") else ""}
     return {model_type: Tiny(stem, host, text, vision, QWEN_IDS, (), top, processor, chat)}
 
