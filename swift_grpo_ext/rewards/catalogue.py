@@ -47,23 +47,23 @@ GONE = {
 
 
 def meant_by(name: str, known: Iterable[str], cutoff: float = 0.0) -> str:
-    """What to do about a name that no reward has: instead of one that is gone, else the nearest; or empty."""
+    """Advice on an unknown reward name: what replaces one that is gone, else the nearest name; or empty."""
     close = nearest(name, known, cutoff)
     return GONE.get(name) or (f"did you mean {close!r}?" if close else "")
 
 
 def get_reward(name: str) -> Reward:
-    """The reward of this name; a RewardError that gives the nearest if there is none.
+    """The reward of this name.
 
     Raises:
-        RewardError: The catalogue has no reward of this name.
+        RewardError: The catalogue has no reward of this name; the nearest name is given.
     """
     short = name.removeprefix(PREFIX)
     if short not in MODULES or not name.startswith(PREFIX):
         raise RewardError(f"unknown reward {name!r}", fix=meant_by(name, NAMES))
-    found = getattr(import_module(f"swift_grpo_ext.rewards.{MODULES[short]}"), short)
-    assert isinstance(found, Reward)
-    return found
+    reward = getattr(import_module(f"swift_grpo_ext.rewards.{MODULES[short]}"), short)
+    assert isinstance(reward, Reward)
+    return reward
 
 
 def all_rewards() -> dict[str, Reward]:
@@ -78,15 +78,17 @@ def split_form(text: str) -> tuple[str, dict[str, object]]:
         SettingsError: A part is not ``parameter=value``, or the reward does not take such a parameter.
         RewardError: The catalogue has no reward of this name.
     """
-    name, colon, given = text.partition(":")
+    name, colon, assignments = text.partition(":")
     if not colon or not name.startswith(PREFIX):
         return text, {}
     reward = get_reward(name)
     parameters = {}
-    for part in _PARAMETER.split(given):
+    for part in _PARAMETER.split(assignments):
         key, equals, value = part.partition("=")
         if not equals:
             fix = f'"{name}:parameter=value,..."; parameters: {", ".join(reward.parameters) or "it has none"}'
-            raise SettingsError(f"{part.strip()!r} is no parameter", where=f"--reward_funcs {text}", fix=fix)
+            raise SettingsError(
+                f"{part.strip()!r} is not a parameter", where=f"--reward_funcs {text}", fix=fix
+            )
         parameters[key.strip()] = decoded(value, strict, otherwise=value.strip())
     return name, reward.declared.checked(parameters)

@@ -70,7 +70,7 @@ def choice(completion: str, columns: Columns, *, multiple: Literal["f1", "exact"
     Gold: ``solution`` (or ``answer``): an option as answers write it, a 0-based index, or a list of these.
         ``options`` (or ``choices``): a list in the order of the letters, or a mapping letter to text.
     Raises:
-        Unscorable: No gold, a gold that is none of the options, or options that cannot be read.
+        Unscorable: No gold, a gold that is not one of the options, or options that cannot be read.
     Rises with: The share of right letters among those chosen and of chosen letters among the right ones.
     Gaming:
         - Naming every option: a single gold needs the exact set, several are scored by F1

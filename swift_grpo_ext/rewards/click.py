@@ -40,7 +40,7 @@ _NEED_A_PLACE = ("click", "long_press", "hover", "drag")  # also ``double_click`
 
 @lru_cache(maxsize=1024)
 def _read_gold(gold: str, places: Places) -> Action:
-    """The action that a gold is, read once for all completions of a group."""
+    """A gold as an action, read once for all completions of a group."""
     return as_gold(read, gold, places.in_gold)
 
 
@@ -113,7 +113,7 @@ def click(
             box without area, NaN), or a gold point without ``image_sizes``, which the diagonal needs.
     Rises with: Nearness to the gold point, token F1 of the text.
     Gaming:
-        - Several different actions: none (test_several_actions_are_none).
+        - Several different actions: none counts (test_several_actions_are_none).
         - Several coordinates in one action: none counts (test_several_places_in_one_action_are_none).
         - ``eval`` of the answer: nothing is ever evaluated (test_nothing_is_evaluated).
     Frame: Declared by `frame` and `gold_frame`.
@@ -143,26 +143,26 @@ def _score(action: Action, gold: Action, columns: Columns, radius: float, places
 
 
 def _same_direction(action: Action, gold: Action) -> bool:
-    """Whether both move the same way; the finger of a swipe moves against the page."""
+    """True if both move the same way; the finger of a swipe moves against the page."""
     answered = action.text or action.towards
-    wanted = gold.text or gold.towards
+    expected = gold.text or gold.towards
     worded = gold.kind if action.towards else action.kind
     if bool(action.towards) != bool(gold.towards) and worded == "scroll":
-        wanted = OPPOSITE.get(wanted, "")
-    return bool(answered) and answered == wanted
+        expected = OPPOSITE.get(expected, "")
+    return bool(answered) and answered == expected
 
 
 def _same_text(action: Action, gold: Action) -> float:
     if gold.kind == "terminate":
-        wanted = status_of(gold.text)
+        expected = status_of(gold.text)
         # A last message instead of a status is a success.
-        same = (status_of(action.text) or "success") == wanted
-        return float(same) if wanted else token_f1(action.text, gold.text)
+        same = (status_of(action.text) or "success") == expected
+        return float(same) if expected else token_f1(action.text, gold.text)
     if not gold.text:
         return 1.0
     if gold.kind in _AS_COMPARED:
-        answered, wanted = (_AS_COMPARED[gold.kind](one.text) for one in (action, gold))
-        return float(answered == wanted)
+        answered, expected = (_AS_COMPARED[gold.kind](side.text) for side in (action, gold))
+        return float(answered == expected)
     return token_f1(action.text, gold.text)
 
 

@@ -1,4 +1,4 @@
-"""What a reward is: a pure function of one completion and its row, with a declared range and a spec card."""
+"""The contract of a reward: a pure function of one completion and its row, with a range and a spec card."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from swift_grpo_ext.rewards.json_text import Json, decoded, strict
 
 _T = TypeVar("_T")
 Completion: TypeAlias = str | Sequence[Mapping[str, Any]] | Mapping[str, Any]
-"""What the model wrote: a text, a message, or messages of which it is the last."""
+"""The model's output: a text, a message, or messages of which it is the last."""
 
 
 def last_question(messages: Json) -> str:
-    """Text of the last user turn in a column ``messages``, a text or typed parts; "" if there is none."""
+    """Text of the last user turn in a column ``messages``, a text or typed parts; "" without one."""
     turns = messages if isinstance(messages, (list, tuple)) else ()
     by_user = [turn for turn in turns if isinstance(turn, Mapping) and turn.get("role") == "user"]
     return _text_of(by_user[-1].get("content")) if by_user else ""
 
 
 def completion_text(completion: Completion) -> str:
-    """What the model wrote: a text, or the last one of a list of messages; empty for anything else."""
+    """The text of a completion: a text, a message, or the last one of a list; empty for anything else."""
     last = completion[-1] if isinstance(completion, (list, tuple)) and completion else completion
     return _text_of(last.get("content") if isinstance(last, Mapping) else completion)
 
@@ -74,7 +74,7 @@ class NoGold(Unscorable):
 
 
 def gold_value(columns: Columns, names: tuple[str, ...]) -> Any:
-    """The first of these columns that the row has, as the file had it, a bool as text; NaN is a gap.
+    """The first of these columns that the row has, as the file had it, a bool as text; NaN is missing.
 
     Raises:
         NoGold: Every one of the columns is missing or empty.
@@ -87,11 +87,10 @@ def gold_value(columns: Columns, names: tuple[str, ...]) -> Any:
 
 
 def restored(value: Any) -> Any:
-    """A value as the data set's file had it, of what loading made of it; a text out of its ``<answer>``.
+    """A loaded value as the data set's file had it; of a text with ``<answer>``, what stands in that.
 
-    Arrays and tensors become lists, days become text again, and so do whole numbers that stood beside others
-    in one column: ``3`` beside ``2.5`` is loaded as ``3.0``. Inside of an object, a text of JSON is what it
-    holds.
+    Arrays and tensors become lists, dates become text, and whole floats become ints: ``3`` beside ``2.5`` in
+    one column is loaded as ``3.0``. Inside an object, a text of JSON is decoded.
     """
     if isinstance(value, str):
         _, opened, block = value.rpartition("<answer>")
@@ -120,10 +119,10 @@ class Unread(Exception):
 
 
 def as_gold(read: Callable[..., _T], gold: Any, *arguments: Any) -> _T:
-    """A gold by the grammar of answers.
+    """Read a gold by the grammar of answers.
 
     Raises:
-        Unscorable: It is none of them.
+        Unscorable: It does not fit the grammar.
     """
     try:
         return read(gold, *arguments)
@@ -131,8 +130,8 @@ def as_gold(read: Callable[..., _T], gold: Any, *arguments: Any) -> _T:
         raise Unscorable(f"gold {fault}") from None
 
 
-MAX_TOLD = 200  # characters of an answer or a gold that are told
-UNREAD = "unread: "  # how the reason of a completion begins that is not in the form that the reward reads
+MAX_TOLD = 200  # characters of an answer or a gold that are shown
+UNREAD = "unread: "  # begins the reason of a completion that is not in the form that the reward reads
 
 
 @dataclass(frozen=True)
@@ -140,13 +139,13 @@ class Outcome:
     """A score in the reward's range, or None, with what was read and why it is not the highest."""
 
     score: Score
-    reason: str = ""  # why there is no score, or not the highest; empty with None: it was not asked for one
-    failed: bool = False  # there is none through the reward's own fault
-    read: str | None = None  # the value that the answer was read as, as text; None: none was read
+    reason: str = ""  # why the score is None or not the highest; empty with None: it was not asked
+    failed: bool = False  # it has no score through the reward's own fault
+    read: str | None = None  # the value that the answer was read as, as text; None: nothing was read
 
     @classmethod
     def of(cls, score: float, read: object, gold: object, highest: float = 1.0) -> Outcome:
-        """The score of an answer against a gold, which is told unless it is met."""
+        """The score of an answer against a gold; the reason shows the gold unless that is the highest."""
         return cls(score, "" if score >= highest else f"gold: {gold}"[:MAX_TOLD], read=str(read)[:MAX_TOLD])
 
     @property
@@ -194,12 +193,12 @@ class Parameters:
         except ValidationError as error:
             fault = error.errors()[0]
         name = str(fault["loc"][0])
-        what, given, known = "unknown parameter", name, list(self.defaults)
+        what, written, known = "unknown parameter", name, list(self.defaults)
         fix = f"parameters: {', '.join(known) or 'it has none'}"
         if name in self.defaults:
-            what, given = f"{fault['msg']} (got {values[name]!r:.80})", str(values[name])[:80]
+            what, written = f"{fault['msg']} (got {values[name]!r:.80})", str(values[name])[:80]
             known = re.findall(r"'(\w+)'", fault["msg"])
-        if near := nearest(given, known, cutoff=0.5):
+        if near := nearest(written, known, cutoff=0.5):
             fix = f"did you mean {near!r}? {fix}"
         raise SettingsError(what, where=f"parameter {name!r} of {self.name}", fix=fix)
 
@@ -259,12 +258,12 @@ class Reward:
     def _chosen(
         self, columns: Columns, defaults: Columns | None, parameters: dict[str, object]
     ) -> dict[str, Any]:
-        """The parameters as the function takes them: given ones before the row's, these before defaults."""
-        given = self.declared.checked(parameters) if parameters else parameters
-        return self.declared.packed({**(defaults or {}), **self.row_parameters(columns), **given})
+        """The parameters as the function takes them: explicit ones override the row's, those the defaults."""
+        explicit = self.declared.checked(parameters) if parameters else parameters
+        return self.declared.packed({**(defaults or {}), **self.row_parameters(columns), **explicit})
 
     def checked(self, outcome: Outcome) -> Outcome:
-        """The outcome; a RewardError if its score is no number of the declared range.
+        """The outcome, if its score is None or a number in the declared range.
 
         Raises:
             RewardError: The score is NaN, or lies outside the range.

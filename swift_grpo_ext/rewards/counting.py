@@ -13,7 +13,7 @@ def count(completion: str, columns: Columns) -> Outcome:
 
     Gold: ``solution`` (or ``count``, ``answer``): a count as answers write it, or a number.
     Raises:
-        Unscorable: No gold, or one that is no count.
+        Unscorable: No gold, or one that is not a count.
     Rises with: Being right.
     Gaming:
         - Listing numbers, a range, a hedge: no count (test_several_numbers_are_no_count).

@@ -15,7 +15,7 @@ from swift_grpo_ext.rewards.values.regions import read, says_nothing
 
 
 def _named(regions: Sequence[Region], labelled: bool) -> list[tuple[str, Place]]:
-    """The boxes with their labels as they are compared, with empty ones if the gold has none."""
+    """The boxes with their labels as they are compared; all are empty if the gold has no labels."""
     return [
         (" ".join(narrow(region.label).casefold().split()) * labelled, region.place)
         for region in regions
@@ -26,7 +26,7 @@ def _named(regions: Sequence[Region], labelled: bool) -> list[tuple[str, Place]]
 def hits(predicted: Sequence[tuple[str, Place]], gold: Sequence[tuple[str, Place]], threshold: float) -> int:
     """The most one-to-one pairs of predicted and gold boxes of one label whose IoU reaches the threshold."""
     reached = [
-        [label == other and box_iou(box, wanted) >= threshold for other, wanted in gold]
+        [label == other and box_iou(box, gold_box) >= threshold for other, gold_box in gold]
         for label, box in predicted
     ]
     return sum(reached[row][column] for row, column in best_assignment(reached))
@@ -75,6 +75,6 @@ def detection_f1(
         return Outcome.of(float(says_nothing(answer)), answer, "nothing")
     labelled = any(region.label for region in gold)
     predicted = _named(read(answer, "box", places.in_answers), labelled)
-    wanted = _named(gold, labelled)
-    score = 2 * hits(predicted, wanted, iou_threshold) / (len(predicted) + len(wanted))
-    return Outcome.of(score, shown(predicted), shown(wanted))
+    expected = _named(gold, labelled)
+    score = 2 * hits(predicted, expected, iou_threshold) / (len(predicted) + len(expected))
+    return Outcome.of(score, shown(predicted), shown(expected))

@@ -38,7 +38,7 @@ _READ: dict[str, Callable[[str], object]] = {
 
 
 def contents(text: str, grammar: str) -> list[str] | None:
-    """What stands in each block, stripped; None if the text does not keep to the format."""
+    """The stripped text of each block "..."; None if the text does not keep to the format."""
     parts = grammar.split(" + ")
     marks = {part for part in parts if part not in _BLOCKS}
     once = {*marks, "<think>"} if "</think>" in marks else marks  # or the template wrote it
@@ -81,15 +81,14 @@ def format(
             ``think_boxed`` (after the thinking, text with one ``\boxed{..}``), ``think_glm_box`` (the same
             with ``<|begin_of_box|>``), ``react`` (Thought, Action, Action Input).
         inside: What the last block must hold: ``anything``; ``box``, ``number``, ``count``, ``yes_no`` and
-        ``letter``,
-            what `ext_iou`, `ext_numeric`, `ext_count`, `ext_yes_no` and `ext_choice` read; ``json``, a JSON
-            object or list, fenced or not; which keys it has is what `ext_json_schema` checks.
+            ``letter``, as `ext_iou`, `ext_numeric`, `ext_count`, `ext_yes_no` and `ext_choice` read them;
+            ``json``, a JSON object or list, fenced or not; `ext_json_schema` checks its keys.
     Gold: None needed.
     Rises with: Keeping to the format.
     Gaming:
         - Empty blocks: 0 (test_empty_blocks_score_nothing).
         - Two answer blocks, or a block inside another: 0 (test_repeated_or_nested_blocks_score_nothing).
-        - Blocks that hold something else than asked for: 0 (test_a_block_must_hold_what_is_asked_for).
+        - Blocks that hold something other than asked for: 0 (test_a_block_must_hold_what_is_asked_for).
         - 200,000 characters of opening tags: linear time, 0 (test_a_flood_of_tags_is_linear).
     Source: The format reward of DeepSeek-R1 (arXiv 2501.12948), stricter where models found gaps.
     Example:
@@ -106,7 +105,7 @@ def format(
 
 
 def holds(text: str, inside: Content) -> bool:
-    """Whether a block holds what it should."""
+    """True if a block holds what ``inside`` asks for."""
     if inside == "json":
         return isinstance(decoded(last_fenced(text), strict), (dict, list))
     try:

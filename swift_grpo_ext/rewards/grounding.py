@@ -51,8 +51,8 @@ def iou(
 
     Predicted and gold boxes are paired one to one so that the total IoU is greatest; the score is that total
     over the number of predicted or gold boxes, whichever is greater. With one box each it is their IoU. A box
-    whose corners come in another order is put in order; one without area scores 0. Several for one target are
-    no answer.
+    whose corners come in another order is put in order; one without area scores 0. Several for one target
+    count as no answer.
 
     Gold: ``solution`` (or ``bbox``, ``boxes``, ``answer``): one box ``[x1, y1, x2, y2]``, a list of boxes, or
         text or JSON that holds them; or ms-swift's ``objects``.

@@ -21,8 +21,8 @@ from swift_grpo_ext.rewards.place import answer_of, short_enough, unfenced, unwr
 
 GOLD = ("solution", "answer")
 MAX_DEPTH = 32  # what lies deeper is not compared
-# While the product of both values' leaves is not above this, unequal items of lists are matched for the most
-# shared fields; beyond it they are compared in their order, so that no answer takes long.
+# Up to this product of both values' leaf counts, unequal items of lists are matched for the most shared
+# fields; beyond it they are compared in their order, so that no answer takes long.
 MAX_PRODUCT = 60_000
 # Every leaf as text, also empty objects and lists; values that are equal have the same hash.
 Tree: TypeAlias = "str | tuple[Tree, ...] | frozenset[tuple[str, Tree]]"
@@ -85,20 +85,20 @@ def validator_of(schema: Json) -> Any:
     schema = decoded(schema, strict, otherwise=schema)
     schema = True if schema is None else schema
     if isinstance(schema, dict) and not all(isinstance(key, str) for key in schema):
-        raise Unscorable("schema is no JSON object")
+        raise Unscorable("schema is not a JSON object")
     try:
         kind: Any = validator_for(schema, default=Draft202012Validator)
         kind.check_schema(schema)
     except (SchemaError, RecursionError, TypeError, AttributeError) as error:
-        raise Unscorable(f"schema is no JSON Schema: {getattr(error, 'message', error)!s:.160}") from None
+        raise Unscorable(f"schema is not a JSON Schema: {getattr(error, 'message', error)!s:.160}") from None
     return kind(schema, registry=Registry())
 
 
 def fault_of(value: Json, validator: Any) -> str:
-    """What a schema refuses in a value, in words; empty if it is valid.
+    """The first fault of a value by a schema, in words; empty if it is valid.
 
     Raises:
-        Unscorable: The schema refers to nothing, or is nested without end.
+        Unscorable: A reference of the schema leads nowhere, or it is nested without end.
     """
     from referencing.exceptions import Unresolvable
 
@@ -138,7 +138,7 @@ def json_schema(completion: str, columns: Columns) -> Outcome:
         it.
     Raises:
         NoGold: The row has neither gold nor schema.
-        Unscorable: A gold that is not JSON or fails the schema, or a schema that is none.
+        Unscorable: A gold that is not JSON or fails the schema, or a schema that is not valid.
         Unread: The answer is not strict JSON: 0.
     Rises with: Right fields; falls with surplus ones.
     Gaming:

@@ -11,7 +11,7 @@ Json: TypeAlias = "bool | int | float | str | Sequence[Json] | Mapping[str, Json
 
 _WORDS = {"True": "true", "False": "false", "None": "null"}
 MAX_LITERAL = 2_000  # characters of a literal of Python
-# What Python writes in another way: 'text', True, (1, 2). A text in double quotes stays as it is, and so does
+# Python's own forms: 'text', True, (1, 2). A text in double quotes stays as it is, and so does
 # everything behind a quote that nothing closes.
 _PYTHON = re.compile(
     r"'((?:[^'\\]|\\.)*)'|\"(?:[^\"\\]|\\.)*\"|['\"].*|\b(True|False|None)\b|([()])", re.DOTALL
@@ -36,7 +36,7 @@ def strict(text: str) -> Json:
     """A JSON value.
 
     Raises:
-        ValueError: It is no JSON, holds NaN or an infinity, or gives a key twice.
+        ValueError: It is not JSON, holds NaN or an infinity, or gives a key twice.
         RecursionError: It is nested too deep.
     """
     value: Json = DECODER.decode(text)
@@ -44,7 +44,7 @@ def strict(text: str) -> Json:
 
 
 def once_each(pairs: Sequence[tuple[Any, Any]]) -> dict[Any, Any]:
-    """An object from its pairs: of two values for one key nobody can say which is meant.
+    """An object from its pairs, each key once: of two values for a key nobody can say which is meant.
 
     Raises:
         ValueError: A key stands there twice.
@@ -56,7 +56,7 @@ def once_each(pairs: Sequence[tuple[Any, Any]]) -> dict[Any, Any]:
 
 
 def _refused(name: str) -> None:
-    raise ValueError(f"{name} is no JSON")
+    raise ValueError(f"{name} is not JSON")
 
 
 DECODER = json.JSONDecoder(object_pairs_hook=once_each, parse_constant=_refused)
@@ -66,7 +66,7 @@ def literal(text: str) -> Json:
     """A literal of Python, such as ``[{'action': 'click', 'point': (1, 2)}]``, read as JSON; never evaluated.
 
     Raises:
-        ValueError: It is no literal, or as `strict` says.
+        ValueError: It is not a literal, or as `strict` says.
         RecursionError: It is nested too deep.
     """
     return strict(_PYTHON.sub(_as_json, text if len(text) <= MAX_LITERAL else ""))
@@ -81,7 +81,7 @@ def _as_json(part: re.Match[str]) -> str:
 
 
 def decoded(value: Json, *decoders: Callable[[str], Json], otherwise: Any = None) -> Any:
-    """What the first of these decoders that can makes of a text, else `otherwise`; no text stays as it is."""
+    """A text by the first decoder that can read it, else `otherwise`; any other value stays as it is."""
     if not isinstance(value, str):
         return value
     for decode in decoders:

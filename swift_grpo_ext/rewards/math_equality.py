@@ -15,7 +15,7 @@ def _gold(columns: Columns) -> str:
     """
     gold = read_gold(columns, GOLD, mathematics.read)
     if all(isinstance(part, str) for part in mathematics.parsed(gold)):
-        raise Unscorable(f"gold {gold!r:.80} is no {mathematics.GRAMMAR}")
+        raise Unscorable(f"gold {gold!r:.80} is not a {mathematics.GRAMMAR}")
     return gold
 
 
@@ -23,8 +23,8 @@ def _gold(columns: Columns) -> str:
 def math(completion: str, columns: Columns) -> Outcome:
     r"""Mathematical equality with the gold: 1 if equal, else 0.
 
-    Runs in a child process with a hard limit: an answer that cannot be checked within it is wrong. Called
-    directly from Python there is no limit.
+    Runs in a child process with a hard limit: an answer that cannot be checked within it is wrong. A
+    direct call from Python has no limit.
 
     Gold: ``solution`` (or ``answer``): an expression, with or without dollar signs or a box.
     Raises:

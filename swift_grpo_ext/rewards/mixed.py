@@ -26,13 +26,13 @@ _LETTER = re.compile(r"\(?[A-J]\)?\.?")
 _FORMULA = re.compile(
     r"\\[a-zA-Z]|[\^=√π]|(?<![A-Za-z])\d{0,6}[a-z]\s?[+*/]\s?\d|\d\s?[+*]\s?\d{0,6}[a-z](?![A-Za-z])"
 )
-# What is counted: "5 dogs" is a text, "5 million" is none.
+# A counted noun: "5 dogs" is a text, "5 million" is a number.
 _NOUN = re.compile(r"(?!(?:thousand|million|billion|trillion|percent)s?\b)\b[^\W\d_]{3,}")
 _OF_KIND = {"choice": choice, "yes or no": yes_no, "number": numeric, "mathematics": math}
 
 
 def kind_of(gold: str, has_options: bool = False) -> Kind:
-    """What a gold is: an option; yes or no, a number or a formula, if it is nothing else; or a text."""
+    """The kind of a gold: an option; yes or no, a number or a formula, if it is nothing else; or a text."""
     text = bare_gold(gold)
     if has_options or _LETTER.fullmatch(text):
         return "choice"
@@ -65,9 +65,9 @@ def answer(
 ) -> Outcome:
     r"""The right answer, whatever its kind: 1 if right, else 0. For data sets that mix kinds of questions.
 
-    A gold that is a letter, or whose row lists options, is compared as `ext_choice` does. One that is nothing
-    else than yes or no is compared as `ext_yes_no` does, than one number, with a unit or without, as
-    `ext_numeric`, and than a formula as `ext_math`: "right lung", "no parking", "$70,000-$140,000" are texts.
+    A gold that is a letter, or whose row lists options, is compared as `ext_choice` does. One that is only
+    yes or no is compared as `ext_yes_no` does, only a number, with a unit or without, as `ext_numeric`
+    does, and only a formula as `ext_math` does: "right lung", "no parking", "$70,000-$140,000" are texts.
     Any other text must be the answer, without regard to case, punctuation, articles and white space. Of
     several golds one must be met.
 

@@ -1,4 +1,4 @@
-"""Which rewards there are, without an import of ms-swift, which takes seconds."""
+"""The names of rewards, without an import of ms-swift, which takes seconds."""
 
 import re
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from swift_grpo_ext.rewards.catalogue import NAMES, PREFIX, meant_by, split_form
 
 
 def require_reward(name: str, plugins: Sequence[str]) -> None:
-    """Look a reward up where that takes no import of ms-swift; with a plugin file a name may be its own.
+    """Look a reward up without importing ms-swift; an unknown name may be that of a plugin file.
 
     Raises:
         RewardError: No reward has this name; the nearest is given.

@@ -56,8 +56,8 @@ def numeric(
 
 
 def is_near(predicted: Quantity, gold: Quantity, relative: float, absolute: float) -> bool:
-    """Whether a number is within one of the tolerances."""
-    wanted = gold.written
+    """True if a number is within one of the tolerances."""
+    expected = gold.written
     dimensions = {predicted.unit.dimension, gold.unit.dimension}
     if len(dimensions) == 1:
         readings = [gold.unit.from_base(predicted.value)]
@@ -67,6 +67,6 @@ def is_near(predicted: Quantity, gold: Quantity, relative: float, absolute: floa
         return False
     if dimensions == {"", "ratio"}:
         readings.append(predicted.written * (0.01 if predicted.unit.dimension else 100))
-    rounding = 1e-9 * max(abs(wanted), abs(gold.unit.from_base(0)))
-    allowed = max(absolute, relative * abs(wanted)) + rounding
-    return min(abs(reading - wanted) for reading in readings) <= allowed
+    rounding = 1e-9 * max(abs(expected), abs(gold.unit.from_base(0)))
+    allowed = max(absolute, relative * abs(expected)) + rounding
+    return min(abs(reading - expected) for reading in readings) <= allowed

@@ -70,7 +70,7 @@ def wer(completion: str, columns: Columns, *, ignore_case: bool = False) -> Outc
 
 def _gold_answers(columns: Columns) -> list[str]:
     gold = gold_strings(columns, _ANSWERS)
-    answers = [text for one in gold if (text := normalise(bare_gold(one), ignore_case=True))]
+    answers = [text for answer in gold if (text := normalise(bare_gold(answer), ignore_case=True))]
     if not answers:
         raise Unscorable(f"gold {gold!r:.80} holds no answer")
     return answers

@@ -11,8 +11,8 @@ r"""Where an answer stands. A completion answers in one place, the first of thes
 5. All of it, if that is short: 12 words. Yes or no before a comma, and an option's letter, may begin a longer
    text; transcripts, tables and JSON may be of any length.
 
-A thought is no place: what stands in ``<think>...</think>``, or another family's marks, is left out first,
-and a thought that is never closed reaches to the end. What only wraps an answer is no part of it: a fence,
+A thought does not count: what stands in ``<think>...</think>``, or another family's marks, is left out first,
+and a thought that is never closed reaches to the end. What only wraps an answer is not part of it: a fence,
 bold, quotes, dollar signs, ``\text{}``, a full stop. Full-width digits, letters and brackets are read as the
 usual ones, but for transcripts, tables, JSON and tool calls, which stay as they are.
 
@@ -89,7 +89,7 @@ _BLOCK = re.compile("|".join(map(re.escape, BLOCKS)))
 _BOX = re.compile(r"\\(?:boxed|fbox)\s{0,2}\{")
 _BRACE = re.compile(r"[{}]")
 _FENCED = re.compile(r"```[\w+-]{0,16}[ \t]*\n?(.*?)(?:```\w{0,8}|\Z)", re.DOTALL)
-# A call whose name stands in its mark is no call without it: GLM's, Kimi's.
+# A call whose name stands in its mark is kept with the mark: GLM's, Kimi's.
 _TOOL = re.compile(
     r"((?<=<tool_call>)\s*[^\s\w].*?|<tool_call(?::\w{1,16})?>\s{0,4}\w.*?|<\|tool_call_begin\|>.*?)"
     r"(?:</tool_call|<\|tool_call_end\|>|\Z)",
@@ -112,14 +112,14 @@ _PAIRS = {
     "**": "**", "*": "*", "__": "__", "`": "`", "$$": "$$", "$": "$", '"': '"', "'": "'",
     "“": "”", "‘": "’", "「": "」", "『": "』", "«": "»", r"\(": r"\)", r"\[": r"\]",
 }  # fmt: skip
-# Full-width signs as the usual ones; a minus as a hyphen; letters without a width are none.
+# Full-width signs become the usual ones, a minus a hyphen; characters without a width are dropped.
 _WIDTH: dict[int, int | None] = dict.fromkeys(map(ord, "\u00ad\u200b\u200c\u200d\u200e\u200f\u2060\ufeff"))
 _WIDTH.update({code: code - 0xFEE0 for code in range(0xFF01, 0xFF5F)})
 _WIDTH.update({0x3000: 32, 0xA0: 32, 0x2212: 45, 0x3010: 91, 0x3011: 93})
 
 
 def answer_of(completion: str, kind: Kind = "short") -> str:
-    """What stands in the answer's place, without what wraps it.
+    """The text in the answer's place, without what wraps it.
 
     Raises:
         Unread: The completion has no such place, or nothing stands in it.
@@ -173,7 +173,7 @@ def _last(marks: re.Pattern[str], text: str) -> re.Match[str] | None:
 
 
 def last_block(text: str) -> str | None:
-    """What stands in the last block for an answer, to the end where nothing closes it; None without one."""
+    """The text of the last answer block, to the end where nothing closes it; None without a block."""
     if "<" not in text:
         return None
     plain = _lower(text)
@@ -206,7 +206,7 @@ def _within(text: str, kind: Kind) -> str:
 
 
 def _behind_label(text: str) -> str:
-    """What stands behind a label such as ``Answer:`` that a text begins with; else the text."""
+    """The text behind a label such as ``Answer:`` that it begins with; else the text."""
     label = _LABEL.match(text)
     return text[label.end() :] if label else text
 
@@ -216,11 +216,11 @@ def _is_short(text: str) -> bool:
 
 
 def _said(text: str, kind: Kind) -> str | None:
-    """What the last line gives as the answer; None if it gives none."""
+    """The answer that the last line, or a first paragraph of one line, gives; None if neither does."""
     before, several, last = text[-2 * MAX_LINE :].rpartition("\n")
     line = _MARKUP.sub("", last)
-    if found := _LABEL.search(line):
-        return line[found.end() :]
+    if match := _LABEL.search(line):
+        return line[match.end() :]
     label = _MARKUP.sub("", before.rstrip().rpartition("\n")[2])
     if any(each.end() == len(label) for each in _LABEL.finditer(label)):
         return last
@@ -237,7 +237,7 @@ def _said(text: str, kind: Kind) -> str | None:
 
 
 def boxes(text: str, last_line: bool = True) -> list[str]:
-    r"""What stands in the ``\boxed{}`` of a text, or of the last line that has one."""
+    r"""The contents of each ``\boxed{}`` in a text, or in the last line that has one."""
     marks = list(_BOX.finditer(text, max(0, len(text) - MAX_ANSWER_CHARS)))
     line = text.rfind("\n", 0, marks[-1].start()) if marks and last_line else -1
     starts = [mark.end() for mark in marks[-8:] if mark.start() > line]
@@ -245,7 +245,7 @@ def boxes(text: str, last_line: bool = True) -> list[str]:
 
 
 def closed_at(text: str, start: int = 0) -> int | None:
-    """Where the brace is closed that stands open there; None if it is not."""
+    """Index of the brace that closes the one open at `start`; None if nothing closes it."""
     depth = 1
     for brace in _BRACE.finditer(text, start):
         depth += 1 if brace[0] == "{" else -1
@@ -270,8 +270,8 @@ def _located(text: str) -> str:
     if text[:1] + text[-1:] in ("[]", "{}"):
         return text
     for pattern in (_TOOL, _FENCED):
-        if found := pattern.findall(text):
-            return str(found[-1])
+        if matches := pattern.findall(text):
+            return str(matches[-1])
     if acts := list(_ACTION.finditer(text)):
         return text[acts[-1].end() :]
     places = [] if _is_short(text) else _BRACKETED.findall(text[-MAX_PLACES:].rpartition("\n")[2])
@@ -279,7 +279,7 @@ def _located(text: str) -> str:
 
 
 def _in_json(text: str) -> str:
-    """What a JSON object gives under a key such as ``answer``; the text if that is nothing short."""
+    """The one short value that a JSON object has under a key such as ``answer``; else the text."""
     fields = decoded(text, strict) if text.startswith("{") else None
     values = [fields[key] for key in KEYS if key in fields] if isinstance(fields, dict) else []
     short = len(values) == 1 and isinstance(values[0], (str, int, float))
@@ -287,12 +287,12 @@ def _in_json(text: str) -> str:
 
 
 def last_fenced(text: str) -> str:
-    """What stands in the last fence of a text; the text if it has none."""
+    """The text in the last fence of a text; the text itself without a fence."""
     return str((_FENCED.findall(text) or [text])[-1]).strip()
 
 
 def unfenced(text: str) -> str:
-    """What stands in a fence around all of a text; the text if it has none."""
+    """The text in a fence around all of a text; the text itself without one."""
     if not text.startswith(FENCE):
         return text
     fenced = _FENCED.fullmatch(text)
@@ -328,7 +328,7 @@ def read_gold(columns: Columns, names: tuple[str, ...], read: Callable[[str], _T
 
     Raises:
         NoGold: Every one of the columns is missing or empty.
-        Unscorable: The gold is no value of this kind.
+        Unscorable: The gold is not a value of this kind.
     """
     value: _T = _read_once(read, gold_string(columns, names))
     return value
@@ -366,5 +366,5 @@ def short_enough(gold: str) -> str:
 
 
 def is_text(value: Json) -> bool:
-    """A text or a number, which is written out."""
+    """True for a text, or a number, which is written out."""
     return isinstance(value, (str, int, float)) and not isinstance(value, bool)

@@ -26,16 +26,16 @@ def register_orms() -> list[str]:
 
 
 def require_known(names: Sequence[str], where: str = "--reward_funcs") -> None:
-    """Names of ``--reward_funcs`` or the table; those with parameters are registered, empty ones functions.
+    """Check names of ``--reward_funcs`` or the table, register those with parameters, skip empty ones.
 
     Raises:
         RewardError: No reward has one of them; the nearest is given.
     """
     forms = {text: catalogue.split_form(text) for text in filter(None, names)}
     used = Counter(name for name, _ in forms.values())
-    for text, (name, given) in forms.items():
-        if given:  # metrics show the parameters only of one that is asked for twice
-            orms[text] = _class_of(name, text if used[name] > 1 else name, given)
+    for text, (name, parameters) in forms.items():
+        if parameters:  # metrics show the parameters only of one that is asked for twice
+            orms[text] = _class_of(name, text if used[name] > 1 else name, parameters)
         if text not in orms:
             fix = (
                 f"{catalogue.meant_by(text, orms)} (a reward of your own: orms[{text!r}] = its class, in a "
@@ -69,7 +69,7 @@ def prepare(functions: Iterable[object], frame: str | None, dataset: Any) -> Non
 
 
 def _class_of(name: str, shown: str, given: dict[str, object]) -> type:
-    """A class as ms-swift makes rewards of: its name is what metrics show."""
+    """A reward class as ms-swift instantiates it; metrics show its name."""
     reward = catalogue.get_reward(name)
     base = AwaitedOfCatalogue if reward.cost == "async" else OfCatalogue
 

@@ -116,7 +116,7 @@ def table(completion: str, columns: Columns) -> Outcome:
     Gold: ``solution`` (or ``table``, ``answer``): the table in HTML or Markdown, up to 400 cells.
     Raises:
         Unscorable: No gold, no table in it, or more than 400 cells.
-        Unread: The answer is no table, or one of more than twice the gold's cells: 0.
+        Unread: The answer is not a table, or one of more than twice the gold's cells: 0.
     Rises with: Fewer edits of rows, cells and characters.
     Gaming:
         - Surplus rows and cells: each costs an edit (test_surplus_cells_lower_the_score); a table with more
@@ -135,9 +135,9 @@ def table(completion: str, columns: Columns) -> Outcome:
         raise Unscorable(f"gold holds {cells} table cells, need 1 to {MAX_GOLD_CELLS}")
     answer = answer_of(completion, "fenced")
     predicted = parse_table(answer)
-    found = sum(map(len, predicted))
-    if not found:
+    predicted_cells = sum(map(len, predicted))
+    if not predicted_cells:
         raise Unread(answer, "table (HTML or Markdown)")
-    if found > 2 * cells + 16:
-        raise Unread(f"a table of {found} cells, where {cells} are expected")
+    if predicted_cells > 2 * cells + 16:
+        raise Unread(f"a table of {predicted_cells} cells, where {cells} are expected")
     return Outcome.of(table_similarity(predicted, gold), answer, written)

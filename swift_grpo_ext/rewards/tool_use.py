@@ -10,7 +10,7 @@ from swift_grpo_ext.rewards.place import answer_of
 from swift_grpo_ext.rewards.values.tool_call import ToolCall, read
 
 GOLD = ("solution", "tool_calls", "answer")
-MAX_CALLS = 32  # of an answer; more are no answer
+MAX_CALLS = 32  # of an answer; with more it does not count
 
 
 def _gold_calls(columns: Columns) -> list[ToolCall]:
@@ -36,7 +36,7 @@ def tool_call(completion: str, columns: Columns) -> Outcome:
     Rises with: Right names, right values of arguments.
     Gaming:
         - Many calls, so that one is right: each one beyond a pair lowers the mean
-          (test_surplus_calls_lower_the_score); more than 32 are no answer.
+          (test_surplus_calls_lower_the_score); more than 32 count as no answer.
         - Many arguments: each surplus one lowers the F1 (test_surplus_arguments_lower_the_score).
         - A call in the thinking part: not read (test_calls_in_the_thinking_part_are_not_read).
     Source: Name and parameter matching of ToolRL (arXiv 2504.13958), here as a mean over matched calls.

@@ -27,7 +27,7 @@ def test_names_with_parameters():
     [
         ("ext_iou:frame=norm", "did you mean 'norm1'"),
         ("ext_iou:fram=norm1", "did you mean 'frame'"),
-        ("ext_iou:norm1000", "is no parameter"),
+        ("ext_iou:norm1000", "'norm1000' is not a parameter"),
         ("ext_click:radius=2", "less than or equal to 1"),
         ("ext_format:frame=norm1", "unknown parameter"),
     ],

@@ -18,7 +18,7 @@ def gold_from(columns: Columns, names: tuple[str, ...], source: str, missing: An
 
 
 def listed(value: Json) -> list[Json] | None:
-    """The items of a list, also in JSON or Python, of ``{"answer": text}`` their texts; None for no list."""
+    """The items of a list, also in JSON or Python, of ``{"answer": text}`` their texts; else None."""
     if isinstance(value, str) and value[:1] == "[" and value[-1:] == "]" and len(value) <= MAX_ANSWER_CHARS:
         value = decoded(value, strict, literal)
     if not isinstance(value, (list, tuple)):
@@ -38,7 +38,7 @@ def gold_strings(columns: Columns, names: tuple[str, ...]) -> list[str]:
     texts = [str(text) for text in ([value] if items is None else items) if is_text(text)]
     fitting = [text for text in dict.fromkeys(texts) if 0 < len(text) <= MAX_ANSWER_CHARS]
     if not fitting:
-        raise Unscorable(f"gold {value!r:.80} is no text of 1 to {MAX_ANSWER_CHARS} characters")
+        raise Unscorable(f"gold {value!r:.80} is not text of 1 to {MAX_ANSWER_CHARS} characters")
     return fitting
 
 

@@ -40,7 +40,7 @@ def box_giou(a: Place, b: Place) -> float:
 
 
 def strictly_inside(place: Place, box: Place) -> bool:
-    """The point, or the middle of a box, lies inside the box, not on its edge."""
+    """True if the point, or the middle of a box, lies inside the box, not on its edge."""
     x, y = pointed_at(place)
     return box[0] < x < box[2] and box[1] < y < box[3]
 
@@ -63,7 +63,7 @@ def matched_mean(
     predicted: Sequence[_A], gold: Sequence[_B], gain: Callable[[_A, _B], float], unmatched: float = 0.0
 ) -> float:
     """Mean gain of the best one-to-one matching over the longer list, `unmatched` without a partner."""
-    gains = [[gain(item, wanted) for wanted in gold] for item in predicted]
+    gains = [[gain(item, target) for target in gold] for item in predicted]
     pairs = best_assignment(gains)
     longer = max(len(predicted), len(gold))
     total = math.fsum(gains[row][column] for row, column in pairs)

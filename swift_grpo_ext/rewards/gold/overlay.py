@@ -51,4 +51,4 @@ def _read(completion: Completion, kind: Kind, places: Places) -> list[Region]:
 
 def _drawn(regions: Sequence[Region], frame: Frame, columns: Columns, index: int) -> list[dict[str, object]]:
     there = [moved(region, frame, "norm1", columns, index) for region in regions]
-    return [{"at": [round(value, 5) for value in one.place], "label": one.label} for one in there]
+    return [{"at": [round(value, 5) for value in region.place], "label": region.label} for region in there]

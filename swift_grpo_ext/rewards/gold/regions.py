@@ -89,7 +89,7 @@ def matched(
     """Mean gain of the answer's boxes, or boxes and points, with the gold's; without any, 1 for "nothing".
 
     Raises:
-        Unread: It holds none, or several where one is wanted.
+        Unread: It holds no place, or several where one is expected.
     """
     gold = gold_boxes(columns, places)
     answer = answer_of(completion, "located")

@@ -11,7 +11,7 @@ _RATES = ("fps", "video_fps", "frame_rate")  # columns that say how many there a
 
 
 def invented_times(columns: Columns, environ: Mapping[str, str] = os.environ) -> str:
-    """Why the times of a row's first video are not those of its clip, in words; empty if they are.
+    """Reason, in words, that times of a row's first video are not those of its clip; empty if they are.
 
     A video file has its frame rate. Of a list of frames ms-swift writes frame k as k / FPS seconds, or as
     k / ``raw_fps`` where the row's ``chat_template_kwargs`` have that (Qwen3-VL).

@@ -1,4 +1,4 @@
-"""Reading what is to be scored: the rows of a dataset as a run gets them, and completions for them.
+"""Reads what is to be scored: the rows of a dataset as a run gets them, and completions for them.
 
 Completions are texts, or objects with ``completion`` or ``response``, one JSON value per line in the rows'
 order; or the rows carry their own. The ``completions.jsonl`` of a run is rows with completions, too.
@@ -30,7 +30,7 @@ def read_rows(path: Path) -> Rows:
     rows = _lines(path)
     for number, row in enumerate(rows, start=1):
         if not isinstance(row, dict):
-            raise DatasetRowError("line is no JSON object", where=f"{path}:{number}")
+            raise DatasetRowError("line is not a JSON object", where=f"{path}:{number}")
     if _is_table(rows[0]):
         return list(_of_run(rows, path))
     was_loaded = "failure" in rows[0]  # it failed in a run
@@ -90,7 +90,7 @@ def completions_of(rows: Rows, path: Path | None) -> list[str]:
 
 
 def _question(line: Json) -> str:
-    """What was asked, without image tags and outer white space."""
+    """The last question of a line, without image tags, its white space made single spaces."""
     asked = last_question(line.get("messages")) if isinstance(line, Mapping) else ""
     return " ".join(asked.replace("<image>", " ").split())
 
@@ -103,7 +103,7 @@ def _lines(path: Path) -> list[Any]:
         try:
             values.append(json.loads(line.decode("utf-8-sig")))
         except (ValueError, RecursionError) as error:
-            fault = "not UTF-8" if isinstance(error, UnicodeDecodeError) else "line is no JSON"
+            fault = "not UTF-8" if isinstance(error, UnicodeDecodeError) else "line is not JSON"
             fault = fault if line or number > 1 else "nothing in it"
             fix = "one JSON value per line in UTF-8, no empty lines"
             raise DatasetRowError(fault, where=f"{path}:{number}", fix=fix) from None
@@ -128,7 +128,7 @@ def _of_run(tables: Rows, path: Path) -> Iterator[dict[str, Any]]:
             columns["solution"] = [gold or None for gold in columns["gold"]]
         rows = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=False)]
         if not _is_table(table) or len(rows) < len(table["completion"]):
-            fault = "line is no table of completions with a value of every column for each"
+            fault = "line is not a table of completions with a value of every column for each"
             fix = "completions.jsonl as the run wrote it"
             raise DatasetRowError(fault, where=f"{path}:{number + 1}", fix=fix)
         for row in rows:
@@ -143,9 +143,9 @@ def with_image_sizes(rows: Rows, folder: Path, gold: bool) -> Rows:
     sized = []
     for row in rows:
         images = None if row.get(SIZES_COLUMN) else row.get("images")
-        found = [_size(image, folder) or unknown for image in images] if isinstance(images, list) else []
-        sizes = [dict.fromkeys(names, size) for size in found]
-        sized.append({**row, SIZES_COLUMN: sizes} if found and all(found) else row)
+        measured = [_size(image, folder) or unknown for image in images] if isinstance(images, list) else []
+        sizes = [dict.fromkeys(names, size) for size in measured]
+        sized.append({**row, SIZES_COLUMN: sizes} if measured and all(measured) else row)
     return sized
 
 

@@ -14,10 +14,10 @@ from rich.table import Table
 from swift_grpo_ext.rewards.contract import UNREAD
 from swift_grpo_ext.rewards.offline.scoring import Scores
 
-ROWS = 10  # of each reward that the table shows, those that want something first; the file has all
+ROWS = 10  # of each reward that the table shows, those with a problem first; the file has all
 COLUMNS = ("reward", "row", "gold", "place", "read", "score", "reason")
 LONGEST = 120  # characters of a cell
-WIDTH = 600  # where standard output is no terminal
+WIDTH = 600  # where standard output is not a terminal
 
 
 def print_all(results: Sequence[Scores]) -> None:
@@ -35,7 +35,7 @@ def print_all(results: Sequence[Scores]) -> None:
 
 
 def _lines_of(scores: Scores) -> Iterator[str]:
-    """Figures, and the rows that want something by their reasons."""
+    """Figures, and the rows with a problem, by reason."""
     name, total, best = scores.name, len(scores.records), f"the maximum of {scores.high:g}"
     numbers = [record["score"] for record in scores.records if record["score"] is not None]
     reasons = Counter(_short(record) for record in scores.records if scores.wants(record))

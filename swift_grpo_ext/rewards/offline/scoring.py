@@ -22,7 +22,7 @@ TOLERANCE = 1e-6  # how far below the maximum a gold answer may score: convertin
 
 @dataclass(frozen=True)
 class Scores:
-    """What one reward made of the rows that are its to score."""
+    """One reward's scores of the rows that it is for."""
 
     name: str
     high: float
@@ -30,7 +30,7 @@ class Scores:
     of_golds: bool  # the completions are gold answers
 
     def wants(self, record: Mapping[str, Any]) -> bool:
-        """Whether a row has no score, or as a gold answer one below the maximum."""
+        """True if a row has no score, or a gold answer scores below the maximum."""
         least = self.high - TOLERANCE if self.of_golds else float("-inf")
         return record["score"] is None or record["score"] < least
 
@@ -43,14 +43,14 @@ def score(
     Without `completions`, the gold answers of the rows are scored.
 
     Raises:
-        RewardError: A reward of the user raised; the first row on which it does is named. Or there is no gold
-            to answer with.
+        RewardError: A reward of the user raised; the first row on which it does is named. Or its gold
+            answers cannot be written.
     """
-    base, given = split_form(name)
+    base, parameters = split_form(name)
     names = dict.fromkeys(column for row in rows for column in row)
     columns = {column: [row.get(column) for row in rows] for column in names}
     if base.startswith(PREFIX):
-        ours = OfCatalogue(get_reward(base), table=table, given=given)
+        ours = OfCatalogue(get_reward(base), table=table, given=parameters)
         ours.tells = False  # the table does
         ours.note_columns(columns)
         scored: Scored = ours
@@ -112,10 +112,10 @@ def _run(scored: Scored, batch: Batch) -> None:
 
 
 def _gold_answers(scored: OfCatalogue, rows: Rows) -> list[str]:
-    """The rows' gold answers as completions, an empty one where there is none to use.
+    """The rows' gold answers as completions, an empty one for a row without a usable gold.
 
     Raises:
-        RewardError: The reward compares with no gold.
+        RewardError: The reward does not compare with a gold.
     """
     if not scored.gold:
         raise RewardError(f"{scored.name} compares with no gold", fix="leave it out of --gold")

@@ -11,7 +11,7 @@ from swift_grpo_ext.errors import RewardError
 from swift_grpo_ext.rewards.contract import Columns, Outcome
 
 CONTRACT = "https://swift.readthedocs.io/en/latest/Instruction/GRPO/DeveloperGuide/reward_function.html"
-# Why there is no score: it is no finite number, or too large.
+# Reasons for a missing score: it is infinite or too large, or it is NaN.
 INFINITE = "infinite"
 NOT_A_NUMBER = "not a number"
 
@@ -23,7 +23,7 @@ class BrokenContractError(RewardError):
 def outcomes_of(output: object, completions: int, name: str) -> list[Outcome]:
     """One outcome for each completion; ms-swift would broadcast a single score to all, silently.
 
-    A score that is not finite would make every advantage of its group NaN, and is none; the reason says so.
+    A score that is not finite would make every advantage of its group NaN, so it becomes None with a reason.
 
     Raises:
         BrokenContractError: The output is not a list with one number or None for each completion.

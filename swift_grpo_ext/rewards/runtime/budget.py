@@ -1,4 +1,4 @@
-"""What all ranks make of their reports together: metrics, and whether the run goes on."""
+"""Reports of all ranks together: the metrics, and the decision whether the run goes on."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from swift_grpo_ext.rewards.runtime.ledger import Failure, Report
 
 WINDOW = 1000  # completions of a reward, on all ranks, over which failures are counted
 LEAST = 100  # completions of a reward before its share of failures says anything
-DEAD = 2  # batches of nothing but failures, from the start on, after which no score is to be expected
+DEAD = 2  # first batches; if all their completions failed, no score is to be expected
 
 
 def added(reports: Iterable[dict[str, Report]]) -> dict[str, Report]:
@@ -25,7 +25,7 @@ def added(reports: Iterable[dict[str, Report]]) -> dict[str, Report]:
 
 @dataclass
 class _History:
-    """What became of a reward's last completions."""
+    """Outcomes of a reward's last completions."""
 
     failed: deque[bool] = field(default_factory=lambda: deque(maxlen=WINDOW))
     batches: int = 0  # in which it was asked
@@ -39,7 +39,7 @@ class _History:
         self.first = self.first or report.first
 
     def spent(self, allowed: float) -> bool:
-        """More failed than this share of the completions, or all of the first batches did."""
+        """True if more than this share of the completions failed, or all of the first batches."""
         asked, failed = len(self.failed), sum(self.failed)
         too_many = failed > allowed * asked and (asked >= LEAST or not allowed)
         return too_many or (not self.scored and self.batches >= DEAD and failed == asked)

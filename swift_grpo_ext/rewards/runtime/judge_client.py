@@ -1,4 +1,4 @@
-"""Asking a judge: what it is told, what counts as its score, limits, repetitions, and what is kept."""
+"""Asks a judge: the request, the score in a reply, limits, retries, and the cache of scores."""
 
 import asyncio
 import base64
@@ -23,13 +23,13 @@ NAME = "ext_judge"
 MAX_KEPT = 20_000
 MAX_REPLIES = 4  # without a score; failed requests are repeated until the limit
 FIRST_PAUSE = 0.25
-# What a reply raises that is no chat completion.
+# Errors of a reply that is not a chat completion.
 NO_COMPLETION = (LookupError, TypeError, ValueError, AttributeError, RecursionError)
 REPEATABLE = (408, 409, 425, 429)  # and those of 500 and above
 
 Request: TypeAlias = dict[str, Any]  # as JSON
 Images: TypeAlias = list[dict[str, object]]
-_kept: dict[str, asyncio.Task[int]] = {}  # by what was asked
+_kept: dict[str, asyncio.Task[int]] = {}  # by a hash of the request
 
 SYSTEM = """You grade one answer to one question by a rubric.
 The question, the reference and the answer stand between lines that begin with "BEGIN {number}" and "END \
@@ -42,7 +42,7 @@ where S is a whole number from 0 to 10."""
 def request_of(
     model: str, rubric: str, texts: Mapping[str, str], images: Images, max_tokens: int, number: str
 ) -> Request:
-    """What the judge is sent. `number` is random for each request, so no text can contain it."""
+    """The request to the judge. `number` is random for each request, so no text can contain it."""
     parts = [f"Rubric:\n{rubric}"]
     for title, text in texts.items():
         printable = "".join(c for c in text if c in "\n\t" or c.isprintable())
@@ -104,7 +104,7 @@ class Endpoint:
 def _desk(
     endpoint: Endpoint, loop: asyncio.AbstractEventLoop
 ) -> tuple[Callable[..., Any], asyncio.Semaphore]:
-    """What asks an endpoint in one event loop, and how many requests it has at a time.
+    """The call that asks an endpoint in one event loop, and the semaphore that bounds its requests.
 
     Raises:
         RewardError: The openai client is missing.
@@ -196,7 +196,7 @@ async def _score(endpoint: Endpoint, request: Callable[[str], Request]) -> int:
 
 
 async def _reply(create: Callable[..., Any], request: Request) -> Any:
-    """What the judge writes; its tokens are counted."""
+    """The text that the judge writes; its tokens are counted."""
     _count("requests")
     reply = await create(**request)
     for kind in ("prompt_tokens", "completion_tokens"):

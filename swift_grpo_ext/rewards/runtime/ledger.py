@@ -1,4 +1,4 @@
-"""What happened to the completions of each reward: counted, failed ones as a file, said in a line once."""
+"""Counts the outcomes of each reward's completions, files failed ones, and prints a line about each once."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _printed: set[str] = set()
 
 def say(line: str, about: str = "") -> None:
     """Print a line on stderr, unless this process has said it, or one about the same, or is not rank 0."""
-    told = {line, about or line}
-    if os.environ.get("RANK", "0") == "0" and _printed.isdisjoint(told):
+    subjects = {line, about or line}
+    if os.environ.get("RANK", "0") == "0" and _printed.isdisjoint(subjects):
         print(f"swift-grpo-ext: {line}", file=sys.stderr, flush=True)
-    _printed.update(told)
+    _printed.update(subjects)
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Failure:
 def announce(failure: Failure) -> None:
     """Print the first failure of each reward when it happens; further ones are counted.
 
-    Nothing of a broken contract, which ends the run and is its last line.
+    A broken contract is not printed here: it ends the run and is its last line.
     """
     if failure.kind != "refused":
         where = f"; swift-grpo-ext score {failure.replay} replays it" if failure.replay else ""
@@ -67,7 +67,7 @@ class Report:
     example: str = ""  # the reason of the first that was not read
 
     def fail(self, failure: Failure | None, completions: int = 0) -> None:
-        """Count completions that failed; the first failure is kept, before it any broken contract."""
+        """Count completions that failed; the first failure is kept, unless a broken contract replaces it."""
         self.failures += completions
         if self.first is None or (failure and failure.kind == "refused"):
             self.first = failure or self.first
@@ -84,12 +84,12 @@ _reports: dict[str, Report] = {}  # of this process, by reward
 
 
 def report_of(reward: str) -> Report:
-    """What this process counts of a reward."""
+    """The counts of a reward in this process."""
     return _reports.setdefault(reward, Report())
 
 
 def drain(reward: str) -> Report:
-    """What a reward has counted since the last call."""
+    """The counts of a reward since the last call, then reset."""
     report = report_of(reward)
     _reports[reward] = Report()
     return report
@@ -101,7 +101,7 @@ def drain_all() -> dict[str, Report]:
 
 
 def row_in_words(index: int, columns: Columns) -> str:
-    """Which row this is: its place in the batch, its id, its first image, the start of its question."""
+    """A row in words: its place in the batch, its id, its first image, the start of its question."""
     rank = os.environ.get("RANK")
     images = columns.get("images")
     image = images[0] if isinstance(images, list) and images else None
@@ -111,8 +111,8 @@ def row_in_words(index: int, columns: Columns) -> str:
         "image": path if isinstance(path, str) else None,
         "question": last_question(columns.get("messages"))[:80],
     }
-    told = [f"{name} {value!r:.90}" for name, value in facts.items() if value]
-    return ", ".join([f"completion {index} of the batch" + (f" of rank {rank}" if rank else ""), *told])
+    present = [f"{name} {value!r:.90}" for name, value in facts.items() if value]
+    return ", ".join([f"completion {index} of the batch" + (f" of rank {rank}" if rank else ""), *present])
 
 
 def replay_file(output_dir: str | None) -> str:

@@ -20,7 +20,7 @@ from swift_grpo_ext.settings import current_settings
 LOW = 0.35  # share of a reward's range below which the mean score of a batch is looked at
 GAIN = 0.25  # share of the range by which another frame must be better
 SAMPLES = 16  # completions that are read in every frame
-MEMORY_LIMIT = 6 << 30  # bytes of address space for a reward that may take any: 9**9**9 eats no machine
+MEMORY_LIMIT = 6 << 30  # bytes of address space for a reward: 9**9**9 must not take all memory
 _T = TypeVar("_T", bound="OfCatalogue")
 
 
@@ -92,7 +92,7 @@ class OfCatalogue(Scored):
         return self
 
     async def scored(self, batch: Batch) -> list[Score]:
-        """The scores of a batch, of which the frame is looked at."""
+        """The scores of a batch; its coordinate frame is checked."""
         scores = await super().scored(batch)
         if "frame" in self.reward.parameters:
             self._look_at_frame(batch, {row: score for row, score in enumerate(scores) if score is not None})
@@ -141,7 +141,7 @@ class AwaitedOfCatalogue(OfCatalogue, AwaitedScored):
 def column_notes(
     reward: Reward, columns: Mapping[str, Sequence[object]], named: str | None = None
 ) -> Iterator[str]:
-    """What a user should know of a dataset's columns before it is read; `named` is the table's gold."""
+    """Notes for the user on a dataset's columns before it is read; `named` is the table's gold."""
     for name in reward.row_settable:
         try:
             for value in columns.get(name, ()):

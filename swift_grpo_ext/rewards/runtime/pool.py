@@ -1,7 +1,7 @@
 """Rewards in processes with a hard limit: a hung sympy cannot be interrupted in a thread, so it is killed.
 
-One process a reward imports what the reward needs, without torch's threads or the parent's GPU; pebble forks
-the workers from it (`worker`), so that one which was killed is replaced in milliseconds.
+One process per reward imports what it needs, without torch's threads or the parent's GPU; pebble forks the
+workers from it (`worker`), so that a killed one is replaced in milliseconds.
 """
 
 import json
@@ -22,8 +22,8 @@ from typing import Any
 from swift_grpo_ext.errors import RewardError
 from swift_grpo_ext.rewards.runtime.worker import Job, Reply
 
-START_LIMIT = 180.0  # seconds to import what the reward needs, which is no completion's time
-# It is no rank: it must neither join the process group nor touch a GPU.
+START_LIMIT = 180.0  # seconds to import what the reward needs, which no completion is charged for
+# The process is not a rank: it must neither join the process group nor touch a GPU.
 _OF_A_RANK = re.compile(r"((LOCAL_|GROUP_)?RANK|(LOCAL_)?WORLD_SIZE)\Z|MASTER_|TORCHELASTIC_|ACCELERATE_")
 # The parent's module path, set before anything of the package is imported.
 _BOOT = (
@@ -65,13 +65,13 @@ class Pool:
         _pools.add(self)
 
     def forget(self) -> None:
-        """Have no process: in a forked one it is the parent's, and the lock may have been held there."""
+        """Drop process and lock: in a forked child the process is the parent's, and the lock may be held."""
         self._process: subprocess.Popen[bytes] | None = None
         self._lock = threading.Lock()
 
     @property
     def started(self) -> bool:
-        """There is a process."""
+        """True if it has a process."""
         return self._process is not None
 
     def warm_up(self) -> None:

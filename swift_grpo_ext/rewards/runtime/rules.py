@@ -20,7 +20,7 @@ SETTING = "SWIFT_GRPO_EXT_REWARD_TABLE"
 
 
 class RewardRule(BaseModel):
-    """What the table says about one reward."""
+    """The table's entry for one reward."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -31,12 +31,12 @@ class RewardRule(BaseModel):
     @field_validator("tasks", mode="before")
     @classmethod
     def _as_texts(cls, tasks: Any) -> list[Any]:
-        """One task without a list is one, and a number is its text."""
+        """Tasks as a list of texts: a single task becomes a list, a number its text."""
         listed = tasks if isinstance(tasks, (list, tuple)) else [tasks]
         return [str(task) if isinstance(task, int) else task for task in listed]
 
     def is_for(self, task: object) -> bool:
-        """Whether its tasks are all, or one of them is this value of the task column."""
+        """True if it names no tasks, or this value of the task column is one of its tasks."""
         return not self.tasks or (task is not None and str(task) in self.tasks)
 
 

@@ -1,4 +1,4 @@
-"""The one way through every reward function of a run, the catalogue's and a user's: `Scored`."""
+"""The wrapper of every reward function of a run, the catalogue's and a user's: `Scored`."""
 
 import asyncio
 import copy
@@ -49,7 +49,7 @@ async def within(seconds: float, call: Coroutine[object, object, Reply]) -> Repl
 async def called(
     function: RewardFunction, name: str, completions: list[str], arguments: dict[str, object]
 ) -> list[tuple[object, ...]]:
-    """What a reward function, also a coroutine function, makes of some completions, as JSON carries it.
+    """Call a reward function, also a coroutine function, on completions; results as JSON can carry them.
 
     Each as the fields of an `Outcome`.
     """
@@ -81,7 +81,7 @@ class Scored:
     awaited = False  # ms-swift awaits it, together with others
     one_by_one = False  # each completion is scored alone, also without a limit
     tells = True  # it names the first row of each kind that it cannot score
-    on_timeout: Score = None  # score of a completion that ran into the limit, where that is no fault
+    on_timeout: Score = None  # score of a completion that ran into the limit, where that is not a fault
     kills: int | None = KILLS
     memory: int | None = None
     first: tuple[object, ...] | None = None  # a call for which it imports what it needs
@@ -108,7 +108,7 @@ class Scored:
             self.pool.warm_up()  # it imports while the model loads
 
     def follow(self, table: RewardTable, *names: str) -> None:
-        """Heed the rule that the reward table has for it under any of its names."""
+        """Follow the rule that the reward table has for it under any of its names."""
         self.rule = table.rule(*names)
         self.task_column = table.task_column
 
@@ -156,7 +156,7 @@ class Scored:
         return [outcome.score for outcome in self.outcomes]
 
     def _parts(self, batch: Batch) -> list[Part]:
-        """What it is called with: the rows of its tasks, each alone or all together."""
+        """The rows of each call: those of its tasks, each alone or all together."""
         for name in (self.rule.gold, self.task_column if self.rule.tasks else None):
             if name and name not in batch.columns:
                 fix = meant_by(name, batch.columns, NEAR) or f"the rows have {', '.join(batch.columns)}"
@@ -171,7 +171,7 @@ class Scored:
         return [rows] if rows else []
 
     def _arguments(self, batch: Batch, part: Part) -> dict[str, object]:
-        """What the function is given of some rows, beside the completions."""
+        """Arguments of the function for some rows, beside the completions."""
         names = batch.columns if self.reads is None else set(self.reads).intersection(batch.columns)
         columns = {name: [batch.columns[name][row] for row in part] for name in names}
         shared = batch.shared if self.reads is None else {}
@@ -190,7 +190,7 @@ class Scored:
         return zip(parts, await asyncio.gather(*replies), strict=True)
 
     def _take(self, batch: Batch, part: Part, reply: Reply) -> None:
-        """Keep the outcomes of a part, counted and told."""
+        """Keep the outcomes of a part; count and report them."""
         report = report_of(self.logged)
         if reply.ended == "skipped":
             say(f"reward {self.name!r}: completions are {reply.value}")
@@ -211,7 +211,7 @@ class Scored:
                 self._note(report, self.outcomes[row], row, batch)
 
     def _failed(self, report: Report, reply: Reply, part: Part, batch: Batch) -> Outcome:
-        """No score, or that of a time that is over; all of it goes to the replay file and the report."""
+        """The outcome of a failed part: no score, or that of a timeout; written to replay file and report."""
         several = f"one of {len(part)} completions, the first is " if len(part) > 1 else ""
         place = several + row_in_words(part[0], batch.row(part[0]))
         failure = Failure(self.name, reply.ended, reply.value, place, reply.traceback, self._replay)
@@ -268,7 +268,7 @@ class ScoredPlugin(Scored):
 
 
 def waits(function: object) -> bool:
-    """Whether it is a coroutine function, or an object that is called like one."""
+    """True for a coroutine function, or an object that is called like one."""
     call = getattr(function, "__call__", None)  # noqa: B004
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call)
 

@@ -43,7 +43,7 @@ class Reply:
 
 
 async def answered(call: Callable[..., object], *arguments: object) -> Reply:
-    """What a call came to, also one that is to be awaited; an exception is an answer, too."""
+    """Make a call, awaiting a coroutine; the reply says how it ended, also with an exception."""
     started = time.perf_counter()
     ended: Ended = "value"
     trace = ""
@@ -57,14 +57,14 @@ async def answered(call: Callable[..., object], *arguments: object) -> Reply:
 
 
 def told(error: BaseException) -> str:
-    """What an exception says: one of this package is a sentence."""
+    """An exception in words: the sentence of one of this package, else its ``repr``."""
     is_ours = isinstance(error, SwiftGrpoExtError)
     return str(error).removeprefix("swift-grpo-ext: ") if is_ours else repr(error)
 
 
 @dataclass(frozen=True)
 class Job:
-    """What the process loads, and how its workers run it."""
+    """The function that the process loads, and how its workers run it."""
 
     function: bytes  # pickled; takes a request's items, returns what JSON can carry
     limit: float  # seconds for one request

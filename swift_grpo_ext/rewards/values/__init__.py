@@ -1,1 +1,1 @@
-"""What may stand in an answer's place: a file for each kind of value, its grammar in the docstring."""
+"""Values that may stand in an answer's place: a file for each kind, its grammar in the docstring."""

@@ -8,8 +8,8 @@ True
 >>> [read(text).text for text in ("scroll(direction='down')", "type(content='hello')", "hotkey('ctrl', 'c')")]
 ['down', 'hello', 'ctrl c']
 
-The names of actions and arguments are those of ``actions.json``; other arguments count nothing. Two different
-actions are none, and so is one beside other words. Nothing is ever run.
+The names of actions and arguments are those of ``actions.json``; other arguments are ignored. Two
+different actions do not count, nor does one beside other words. Nothing is ever run.
 """
 
 import json
@@ -70,30 +70,30 @@ class Action:
         return longest if ways[longest] > 0 else ""
 
     def __str__(self) -> str:
-        places = [str(pointed_at(one.place)) for one in (self.target, self.end) if one]
+        places = [str(pointed_at(region.place)) for region in (self.target, self.end) if region]
         return " ".join(filter(None, (self.kind, *places, self.text)))
 
 
 def read(text: str, order_of: OrderOf = as_corners) -> Action:
-    """The action that a text is.
+    """Read a text as one action.
 
     Raises:
-        Unread: It is none, or several.
+        Unread: It is not an action, or holds several different ones.
     """
     values = _values(text)
-    found = [action for value in values if (action := action_of(value, order_of))]
-    if not found:
+    actions = [action for value in values if (action := action_of(value, order_of))]
+    if not actions:
         place = None if values else _one(text, order_of)
         if place is None:
             raise Unread(text, GRAMMAR)
         return Action("click", replace(place, label=""))
-    if any(action != found[0] for action in found):
-        raise Unread(f"{len(found)} different actions: {text[:80]!r}")
-    return found[0]
+    if any(action != actions[0] for action in actions):
+        raise Unread(f"{len(actions)} different actions: {text[:80]!r}")
+    return actions[0]
 
 
 def _values(text: str) -> list[Mapping[str, Json]]:
-    """What a text gives as mappings: its tool calls, its JSON, its call, or a word with a place behind it."""
+    """The mappings in a text: its tool calls, its JSON, its call, or a word with a place behind it."""
     if text[:1] in ("{", "["):
         value = decoded(text, first_value, literal)
         items = value if isinstance(value, list) else [value]
@@ -150,42 +150,46 @@ def _direction_of(text: str) -> str:
 
 def action_of(value: Mapping[str, Any], order_of: OrderOf = as_corners) -> Action | None:
     """The action that a mapping holds, flat or as the arguments of a tool; a place alone is a click."""
-    given = _by_role(value)
-    start, end = (_one(given.get(role), order_of) for role in ("place", "end"))
-    word = word_of(str(given.get("action", "")))
-    if word not in KINDS and ("action" not in given or "arguments" in given):
-        # A point alone, also as what a tool such as computer_use is told.
+    by_role = _by_role(value)
+    start, end = (_one(by_role.get(role), order_of) for role in ("place", "end"))
+    word = word_of(str(by_role.get("action", "")))
+    if word not in KINDS and ("action" not in by_role or "arguments" in by_role):
+        # A point alone, also as the arguments of a tool such as computer_use.
         return Action("click", start) if start else None
     kind, _, text = KINDS.get(word, word).partition(" ")
     if kind == "click":
-        button = _TABLE["buttons"].get(str(given.get("button", "")).casefold(), kind)
-        kind = "drag" if end else _TABLE["times"].get(str(given.get("times", given.get("amount_up"))), button)
+        button = _TABLE["buttons"].get(str(by_role.get("button", "")).casefold(), kind)
+        kind = (
+            "drag"
+            if end
+            else _TABLE["times"].get(str(by_role.get("times", by_role.get("amount_up"))), button)
+        )
     if kind not in ("scroll", "swipe"):
-        return Action(kind, start, text or _text(given, _TABLE["text_of"].get(kind, "text").split()), end)
-    text = text or _direction(given)
+        return Action(kind, start, text or _text(by_role, _TABLE["text_of"].get(kind, "text").split()), end)
+    text = text or _direction(by_role)
     return Action(kind, start, text, None if text else end)
 
 
 def _by_role(value: Mapping[str, Any], depth: int = 0) -> dict[str, Any]:
     """The values that a mapping gives, those of its arguments too, by what they hold; the first of each."""
-    given: dict[str, Any] = {}
+    by_role: dict[str, Any] = {}
     for key, inner in value.items():
         role = _ARGUMENTS.get(regions.plain_key(str(key)), "")
-        is_code = role == "action" and isinstance(inner, (int, float))  # AITW's codes of actions are none
+        is_code = role == "action" and isinstance(inner, (int, float))  # AITW's codes are not names
         if not (role and (inner or inner == 0)) or is_code:
             continue
         if role == "arguments":
-            given[role] = True
+            by_role[role] = True
             inner = decoded(inner, strict)
             inner = inner[0] if isinstance(inner, list) and len(inner) == 1 else inner
-        found = {role: inner}
+        entries = {role: inner}
         if role in ("action", "arguments") and isinstance(inner, Mapping) and depth < _MAX_DEPTH:
-            found = _by_role(inner, depth + 1)
-        for name, each in found.items():
+            entries = _by_role(inner, depth + 1)
+        for name, each in entries.items():
             # {"type": "function", "name": "click"}: the one that is an action
-            if name not in given or (name == "action" and word_of(str(given[name])) not in KINDS):
-                given[name] = each
-    return given if depth else _with_ends(given)
+            if name not in by_role or (name == "action" and word_of(str(by_role[name])) not in KINDS):
+                by_role[name] = each
+    return by_role if depth else _with_ends(by_role)
 
 
 def _with_ends(given: dict[str, Any]) -> dict[str, Any]:
@@ -206,12 +210,12 @@ def _one(value: Json, order_of: OrderOf) -> Region | None:
         return None
     try:
         if isinstance(value, str):
-            found = regions.read(value.strip(), "both", order_of)
+            places = regions.read(value.strip(), "both", order_of)
         else:
-            found = regions.regions_in(value, "any", order_of)
+            places = regions.regions_in(value, "any", order_of)
     except Unread:
         return None
-    return found[0] if len(found) == 1 else None
+    return places[0] if len(places) == 1 else None
 
 
 def _text(given: Mapping[str, Any], roles: list[str]) -> str:

@@ -27,7 +27,7 @@ class Call(NamedTuple):
 
 
 def call_in(text: str) -> Call | None:
-    """The call that a text is; None for anything else, and where an argument is given twice."""
+    """Read a text as a call; None for anything else, and where an argument is given twice."""
     written = _CALL.fullmatch(text) if len(text) <= MAX_CALL else None
     if written is None:
         return None

@@ -27,7 +27,7 @@ _SEVERAL = re.compile(
     r"|[A-Z]{2,26}"
 )
 _LETTER = re.compile(r"[A-Z]")
-# What tells no two option texts apart: spaces of LaTeX, braces, dollar signs, quotes, marks of emphasis.
+# Ignored when option texts are compared: spaces of LaTeX, braces, dollar signs, quotes, marks of emphasis.
 _LOOSE = re.compile(
     r"\\[,;!: ()]|\\(?:text|mathrm|mathbf|textbf|displaystyle|left|right)\b|[\s{}$\\*`\"'“”~]"
 )
@@ -41,15 +41,15 @@ def plain(text: str) -> str:
 
 
 def read(text: str, options: Mapping[str, str]) -> str:
-    """The letter of the option that a text is; `options` are the row's by letter, if it lists any.
+    """The letter of the option that a text names; `options` are the row's by letter, if it lists any.
 
     Raises:
-        Unread: It is none, or names a letter with another option's text.
+        Unread: It is not an option, or names a letter with another option's text.
     """
-    found = _ONE.fullmatch(text)
-    if found is not None:
-        letter = found[1].upper()
-        rest = next(filter(None, found.groups()[1:]), "")
+    match = _ONE.fullmatch(text)
+    if match is not None:
+        letter = match[1].upper()
+        rest = next(filter(None, match.groups()[1:]), "")
         if (not options or letter in options) and _agrees(letter, rest, options):
             return letter
     by_text = [letter for letter, option in options.items() if plain(option) == plain(text)]
@@ -59,7 +59,7 @@ def read(text: str, options: Mapping[str, str]) -> str:
 
 
 def _agrees(letter: str, rest: str, options: Mapping[str, str]) -> bool:
-    """Whether what stands behind a letter is its option's text, and no other letter stands in it."""
+    """True if the text behind a letter is its option's, and no other letter stands in it."""
     if not rest or (options and plain(rest) == plain(options[letter])):
         return True
     first = re.split(r"[.,;\n]\s", rest, maxsplit=1)[0]

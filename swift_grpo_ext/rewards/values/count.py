@@ -16,13 +16,13 @@ WORDS = (
     "thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen", "twenty",
 )  # fmt: skip
 _NUMBERS = {word: number for number, word in enumerate(WORDS)}
-# What two words behind a number would make it another one, or none.
+# Words that, behind a number, make it another number or none at all.
 _NO_NOUN = (
     r"(?!(?:or|to|and|not|no|than|more|less|fewer|minus|plus|times|at|if|is|but|of|maybe|unless|except"
     r"|(?:hundred|thousand|million|billion|dozen)s?|percent|half|halves|thirds|tenths|point|squared|cubed"
     r"|(?:thir|for|fif|six|seven|eigh|nine)ty|" + "|".join(WORDS) + r")\b)"
 )
-# What is counted: one or two words.
+# The counted noun: one or two words.
 NOUN = rf"(?:\s{_NO_NOUN}[a-z][a-z'-]{{1,20}}){{1,2}}"
 _COUNT = re.compile(
     rf"(?:(\d{{1,3}}(?:,\d{{3}}){{1,4}}|\d{{1,15}})|({'|'.join(reversed(WORDS))}))(?:\.0{{1,3}})?(?![.\d,])"
@@ -33,12 +33,12 @@ _CHINESE_NO_NOUN = frozenset("或到至不非无多少几约左右半百千万�
 
 
 def read(text: str) -> int:
-    """The count that a text is.
+    """Read a text as a count.
 
     Raises:
-        Unread: It is none.
+        Unread: It is not a count.
     """
-    found = _COUNT.fullmatch(text)
-    if found is None or (not text.isascii() and not _CHINESE_NO_NOUN.isdisjoint(text)):
+    match = _COUNT.fullmatch(text)
+    if match is None or (not text.isascii() and not _CHINESE_NO_NOUN.isdisjoint(text)):
         raise Unread(text, GRAMMAR)
-    return int(found[1].replace(",", "")) if found[1] else _NUMBERS[found[2].lower()]
+    return int(match[1].replace(",", "")) if match[1] else _NUMBERS[match[2].lower()]

@@ -1,12 +1,12 @@
 r"""Mathematics: an expression, an equation whose last side counts, several between commas, or a set.
 
-What Math-Verify reads, with the signs that models write made LaTeX first: ``10√{2}`` is no 10.
+Math-Verify reads it, after signs that models write are made LaTeX: ``10√{2}`` is not 10.
 
 >>> [latex(text) for text in ("10√{2}", "5sqrt(3)", "2π r^2", "x = 2 or x = -3", "12 cm^2", "½")]
 ['10\\sqrt{2}', '5\\sqrt{3}', '2\\pi  r^2', '\\{2, -3\\}', '12', '\\frac{1}{2}']
 
-Prose is none: ``the sum of 3 and 4``, ``about 12``; nor is what gives a bound or a denial, ``> 12``, ``\neq
-12``, and a calculation is one only where each side with numbers alone is right: ``11 = 12`` is no 12.
+Prose does not count: ``the sum of 3 and 4``, ``about 12``; nor does a bound or a denial, ``> 12``, ``\neq
+12``, and a calculation counts only if each side with numbers alone is right: ``11 = 12`` is not 12.
 """
 
 import re
@@ -94,7 +94,7 @@ def _values(text: str) -> str:
 
 
 def read(text: str) -> str:
-    """The expression that a text is, in LaTeX.
+    """Read a text as an expression, in LaTeX.
 
     Raises:
         Unread: It is prose, a bound, a denial, or holds nothing.
@@ -112,14 +112,14 @@ def read(text: str) -> str:
 
 @lru_cache(maxsize=1024)
 def parsed(expression: str) -> tuple[Any, ...]:
-    """What Math-Verify makes of an expression in LaTeX; it has no limit of its own off the main thread."""
+    """An expression in LaTeX, parsed by Math-Verify, which has no time limit off the main thread."""
     from math_verify import parse
 
     return tuple(parse(f"${expression}$", parsing_timeout=None))
 
 
 def equal(gold: str, answer: str) -> bool:
-    """Whether two expressions in LaTeX are equal, and every side of the answer with numbers alone, too."""
+    """True if two expressions in LaTeX are equal, and every side of the answer with numbers alone, too."""
     from math_verify import verify
 
     if gold == answer:
@@ -128,11 +128,11 @@ def equal(gold: str, answer: str) -> bool:
         "timeout_seconds": None,
         "allow_set_relation_comp": True,
     }  # x < 3 for (-oo, 3), too
-    wanted = list(parsed(gold))
-    if not verify(wanted, list(parsed(answer)), **options):
+    parsed_gold = list(parsed(gold))
+    if not verify(parsed_gold, list(parsed(answer)), **options):
         return False
     sides = () if _EQUALS.search(gold) else _constant_sides(answer)
-    return all(verify(wanted, list(parsed(side)), **options) for side in sides)
+    return all(verify(parsed_gold, list(parsed(side)), **options) for side in sides)
 
 
 def _constant_sides(expression: str) -> list[str]:

@@ -6,8 +6,8 @@ percent sign, one scale, one unit or what is counted.
 >>> read("5 km/h").unit.dimension, read("40^\circ").unit.dimension, read("90 minutes").value
 ('length/time', 'angle', 5400.0)
 
-Nothing is taken out of an expression: ``24π``, ``\sqrt{5}``, ``46\pi-24``, ``2x+3`` are no 24, 5, 24, 3. Nor
-is one of these a number: ``4 or 5``, ``3-4``, ``about 5``, ``not 12``, ``> 5``, ``12 x``, ``1 h 30 min``.
+Nothing is taken out of an expression: ``24π``, ``\sqrt{5}``, ``46\pi-24``, ``2x+3`` are not 24, 5, 24, 3.
+Nor is one of these a number: ``4 or 5``, ``3-4``, ``about 5``, ``not 12``, ``> 5``, ``12 x``, ``1 h 30 min``.
 """
 
 import math
@@ -43,7 +43,7 @@ _LATEX = (
 
 @dataclass(frozen=True)
 class Quantity:
-    """A number with what it is in."""
+    """A number with its unit."""
 
     written: float  # without its unit; of a percentage the figure before the sign
     unit: Unit = NO_UNIT
@@ -59,10 +59,10 @@ class Quantity:
 
 
 def read(text: str) -> Quantity:
-    """The number that a text is.
+    """Read a text as one number.
 
     Raises:
-        Unread: It is none.
+        Unread: It is not one number.
     """
     plain = text
     if "\\" in plain or "{" in plain:

@@ -43,10 +43,10 @@ def region_of_numbers(numbers: Sequence[float], label: str = "", order: Order = 
     """Four numbers as a box, two as a point.
 
     Raises:
-        Unread: One of them is no finite number.
+        Unread: One of them is not finite, or too large.
     """
     if not all(-MAX_COORDINATE <= number <= MAX_COORDINATE for number in numbers):
-        raise Unread(f"a coordinate that is no finite number below {MAX_COORDINATE:g}")
+        raise Unread(f"a coordinate that is not a finite number below {MAX_COORDINATE:g}")
     left, top, right, bottom = map(float, (*numbers[:2], *numbers[-2:]))
     if order == "yxyx":
         left, top, right, bottom = top, left, bottom, right

@@ -12,9 +12,9 @@ True
 ... )] == [(5, 6)] * 6
 True
 
-Under a key for a place stand numbers, and no object again. Nothing else may stand beside a place: ``about
-[1, 2, 3, 4]``, ``not [1, 2, 3, 4]`` and ``10 20 or 30 40`` are none, and so is JSON in which a key stands
-twice.
+A key for a place holds numbers, not another object. Nothing else may stand beside a place: ``about
+[1, 2, 3, 4]``, ``not [1, 2, 3, 4]`` and ``10 20 or 30 40`` do not count, nor does JSON in which a key
+stands twice.
 """
 
 import re
@@ -72,7 +72,7 @@ _GROUP = re.compile(
     rf"\s*(?:x\s?[=:]\s?)?{_N}(?:px)?(?:[,;\s]\s{{0,4}}(?:y\s?[=:]\s?)?{_N}(?:px)?){{1,3}}\s*"
 )
 _BETWEEN = re.compile(r"[\s,;]*(?:to|->?)?\s*")
-# What a family writes: an object in marks, which its name may stand before; four or two location tokens; a
+# Forms of model families: an object in marks, with its name before it or not; four or two location tokens; a
 # tag of points, as Molmo writes it.
 _MARKED = re.compile(
     r"(?:<(?:ref|p|phrase|\|object_ref_start\||\|ref\|)>([^<>]{1,160})<(?:/|\|object_ref_end\|>|\|/ref\|>)"
@@ -105,7 +105,7 @@ def read(text: str, kind: Kind, order_of: OrderOf = as_corners) -> list[Region]:
 
 
 def says_nothing(value: Json) -> bool:
-    """Whether a text, or a decoded value, says that nothing is there."""
+    """True if a text, or a decoded value, says that nothing is there."""
     if isinstance(value, str):
         held = decoded(value, strict, otherwise=value)
         return value.casefold() in NOTHING or (not isinstance(held, str) and says_nothing(held))
@@ -139,9 +139,9 @@ def _numbers_of(text: str) -> list[list[float]]:
 def _marked(text: str) -> list[dict[str, Json]]:
     """Objects in a family's own marks, as JSON would have them, where these are all there is."""
     for pattern, objects in ((_MARKED, _in_marks), (_TOKENS, _of_tokens), (_TAG, _of_tag)):
-        if found := list(pattern.finditer(text)):
+        if matches := list(pattern.finditer(text)):
             whole = not pattern.sub("", text).strip(" ,;[]\r\n\t")
-            return [one for each in found for one in objects(each)] if whole else []
+            return [item for each in matches for item in objects(each)] if whole else []
     return []
 
 
@@ -186,7 +186,7 @@ def _numbers(value: Sequence[Any], kind: Kind) -> list[float]:
 
 
 def _floats(values: Sequence[Any]) -> list[float]:
-    """The values as numbers; empty if one is none."""
+    """The values as numbers; empty if one is not a number."""
     try:
         return [] if bool in map(type, values) else list(map(float, values))
     except (TypeError, ValueError, OverflowError):
@@ -196,8 +196,8 @@ def _floats(values: Sequence[Any]) -> list[float]:
 def _described(value: Mapping[str, Any], kind: Kind, order_of: OrderOf, depth: int) -> list[Region]:
     """The object that a mapping describes, those that its parallel lists do, or those inside of it."""
     roles = {key: _ROLES.get(plain_key(str(key)), "") for key in value}
-    given = {roles[key]: value[key] for key in reversed(list(value)) if value[key] is not None}
-    regions = _named(given, depth)
+    by_role = {roles[key]: value[key] for key in reversed(list(value)) if value[key] is not None}
+    regions = _named(by_role, depth)
     for key, inner in value.items():
         if roles[key] == "items" or (roles[key] == "place" and not isinstance(inner, Mapping)):
             regions += _walk(inner, "both" if "point" in key else "any", order_of, key, depth + 1)
@@ -207,10 +207,10 @@ def _described(value: Mapping[str, Any], kind: Kind, order_of: OrderOf, depth: i
     boxes = [region for region in regions if region.is_box]
     if 2 * len(boxes) == len(regions):  # a box and a point of the same object
         regions = [region for region in regions if region.is_box is (kind != "both")]
-    names, place = given.get("label"), given.get("place")
+    names, place = by_role.get("label"), by_role.get("place")
     if isinstance(names, int) and isinstance(place, list) and not _numbers(place, "any"):
-        names = None  # no list of names beside a list of boxes
-    return _named_by(regions, names, given.get("image"))
+        names = None  # a number cannot name a list of boxes
+    return _named_by(regions, names, by_role.get("image"))
 
 
 def _named_by(regions: list[Region], names: Json, images: Json) -> list[Region]:
@@ -235,7 +235,7 @@ def _name(name: Json) -> str:
 
 
 def _named(given: Mapping[str, Json], depth: int) -> list[Region]:
-    """The box or the point that keys such as ``x1``, ``width`` and ``top_left`` name; empty if none is."""
+    """The box or the point that keys such as ``x1``, ``width`` and ``top_left`` name; else empty."""
     named = [given.get(role) for role in ("first", "last")]
     ends = [end for each in named for end in _walk(each, "both", as_corners, depth=depth + 1)]
     if len(ends) == 2:

@@ -39,10 +39,10 @@ _SECONDS = {"h": 3600, "m": 60, "s": 1}
 
 
 def read(text: str) -> list[Span]:
-    """The spans that a text is, in seconds.
+    """Read a text as spans, in seconds.
 
     Raises:
-        Unread: It is none, or only such as end before they start.
+        Unread: It is not spans, or each ends before it starts.
     """
     value = decoded(text, strict, literal) if text[:1] in ("[", "{", "(") else None
     times = _walked(value) or _written(text)
@@ -57,11 +57,11 @@ def _written(text: str) -> list[Span]:
     spans: list[Span] = []
     at = 0
     while at < len(text) and len(spans) <= MAX_SPANS:
-        found = _SPAN.match(text, at)
-        between = _BETWEEN.match(text, found.end()) if found else None
-        if found is None or (between is None and found.end() < len(text)):
+        match = _SPAN.match(text, at)
+        between = _BETWEEN.match(text, match.end()) if match else None
+        if match is None or (between is None and match.end() < len(text)):
             return []
-        spans.append((_seconds(found[1]), _seconds(found[2])))
+        spans.append((_seconds(match[1]), _seconds(match[2])))
         at = between.end() if between else len(text)
     return spans
 

@@ -7,7 +7,7 @@
 >>> read('Action: find\\nAction Input: {"x": 1}') == read("find(x=1)")
 True
 
-Nothing is ever run, and a key that stands twice in one call makes it none.
+Nothing is ever run, and a call in which a key stands twice does not count.
 """
 
 import re
@@ -91,8 +91,8 @@ def _tagged(text: str) -> Iterator[ToolCall]:
 
 
 def _arguments(body: str) -> dict[str, Json]:
-    found = (argument.groups() for argument in _ARGUMENT.finditer(body))
-    return {(first or second or third).strip(): _value(raw) for first, second, third, raw in found}
+    groups = (argument.groups() for argument in _ARGUMENT.finditer(body))
+    return {(first or second or third).strip(): _value(raw) for first, second, third, raw in groups}
 
 
 def _with_json(text: str) -> Iterator[ToolCall]:
@@ -106,11 +106,11 @@ def _with_json(text: str) -> Iterator[ToolCall]:
         call = value.get("function", value)
         call = call if isinstance(call, dict) else value
         named = next((name for key in _NAMES if isinstance(name := call.get(key), str)), "")
-        given = next((call[key] for key in _GIVEN if key in call), None)
-        given = decoded(given, strict)
+        arguments = next((call[key] for key in _GIVEN if key in call), None)
+        arguments = decoded(arguments, strict)
         before = _BEFORE_JSON.search(text[max(0, start - 128) : start])
-        if named and isinstance(given, dict):
-            yield ToolCall(named, given)
+        if named and isinstance(arguments, dict):
+            yield ToolCall(named, arguments)
         elif before and value:
             yield ToolCall(before[1], value)
         start = text.find("{", end)

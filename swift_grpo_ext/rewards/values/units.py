@@ -9,9 +9,9 @@ _TABLE = json.loads((Path(__file__).parent / "units.json").read_text(encoding="u
 
 @dataclass(frozen=True)
 class Unit:
-    """What a number is in."""
+    """The unit of a number."""
 
-    dimension: str = ""  # ``length``, ``length/time`` ...; "" for none that is known
+    dimension: str = ""  # ``length``, ``length/time`` ...; "" if unknown
     factor: float = 1.0  # a number in this unit times this is in the dimension's base unit
     offset: float = 0.0  # what is added to that: temperatures do not begin at the same zero
 
@@ -36,7 +36,7 @@ _AS_LISTED = str.maketrans("²³", "23", "^{}")  # cm², cm^2 and cm^{2} stand t
 
 
 def find_unit(word: str) -> Unit:
-    """The unit of a word or symbol, in the singular or plural; `NO_UNIT` if it is none. MW is no mW."""
+    """The unit of a word or symbol, in the singular or plural; `NO_UNIT` if unknown. MW is not mW."""
     word = word.translate(_AS_LISTED)
     if word in _UNITS:
         return _UNITS[word]

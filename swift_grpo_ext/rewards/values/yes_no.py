@@ -16,7 +16,7 @@ YES = ("yes", "true", "yeah", "yep", "是", "是的", "对", "对的", "正确")
 NO = ("no", "false", "nope", "否", "不是", "不", "错", "错误", "不对")
 _WORDS = dict.fromkeys(YES, True) | dict.fromkeys(NO, False)
 _FIRST = re.compile(r"([a-z]{2,5}|[\u4e00-\u9fff]{1,2})\s?(?:[,.;:!。—]|--?\s)(.*)", re.DOTALL)
-# What takes it back: the other word, a doubt, a refusal.
+# Words that take it back: the other word, a doubt, a refusal.
 _AGAIN = re.compile(
     r"\b(?:yes|true|yeah|yep|no|false|nope)\b(?=\s*(?:[,.;:!?]|\Z))|也不?[是对]|无法|不确定|不清楚"
     r"|\b(?:maybe|not (?:sure|enough|clear|possible)|unclear|depends|hard to|sorry|refuse|unable|impossible"
@@ -25,7 +25,7 @@ _AGAIN = re.compile(
 
 
 def read(text: str) -> bool:
-    """The yes or the no that a text is.
+    """Read a text as yes or no.
 
     Raises:
         Unread: It is neither.

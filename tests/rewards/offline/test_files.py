@@ -87,10 +87,10 @@ def test_a_file_of_failed_completions_runs_again(run, tmp_path):
         (None, "no such file"),
         ("", "nothing in it"),
         ("\n\n", "nothing in it"),
-        ("{}\n{", r"line is no JSON \[.*:2\]"),
-        ("{}\n\n{}", r"line is no JSON \[.*:2\]"),
-        ("[1]", "line is no JSON object"),
-        ("[" * 100_000, "line is no JSON"),
+        ("{}\n{", r"line is not JSON \[.*:2\]"),
+        ("{}\n\n{}", r"line is not JSON \[.*:2\]"),
+        ("[1]", "line is not a JSON object"),
+        ("[" * 100_000, "line is not JSON"),
         ("{}", "no completion .*row 1"),
         ('{"completion": 7}', "no completion"),
     ],
@@ -123,7 +123,7 @@ def test_completions_that_do_not_fit_are_refused(data, run, tmp_path):
 def test_a_line_of_a_run_that_is_no_table_is_refused(table, tmp_path):
     whole = {"completion": ["5"], "prompt": ["x"], "images": [["a.png"]]}
     path = lines(tmp_path / "completions.jsonl", [whole, table])
-    with pytest.raises(DatasetRowError, match=r"line is no table of completions.*completions.jsonl:2"):
+    with pytest.raises(DatasetRowError, match=r"line is not a table of completions.*completions.jsonl:2"):
         read_rows(path)
 
 
