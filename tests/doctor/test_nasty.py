@@ -52,6 +52,17 @@ def test_many_words_and_values_that_double_take_a_moment():
     assert len(written(command.words[3])) < 2**18
 
 
+def test_an_array_that_doubles_and_a_deep_configuration_take_a_moment(capsys):
+    started = time.process_time()
+    with open("train.sh", "w") as file:
+        file.write("X=(a b)\n" + 'X+=("${X[@]}" "${X[@]}")\n' * 30 + 'swift rlhf --a "${X[@]}"\n')
+    assert command.check(["train.sh"], quick=True) == command.COULD_NOT_CHECK
+    deep = ["--deepspeed", '{"a":' * 9000]
+    assert command.check(["--rlhf_type", "grpo", *deep], quick=True, row_limit=0) == 2
+    assert time.process_time() - started < 5
+    assert "no JSON: " in capsys.readouterr().out
+
+
 def test_a_word_that_is_no_file_name_is_no_traceback(capsys):
     assert command.check(["x" * 130_000], quick=True) == command.COULD_NOT_CHECK
     assert len(capsys.readouterr().out) < 600

@@ -232,7 +232,7 @@ class _Reader:
             items = [part for item in _ITEM.findall(source[1:-1]) if item for part in self.words(item)]
             rest = items if is_sure else [Unknown(f"${{{name}[@]}}", many=True)]
             before = self.values.get(name) if adds else ()
-            self.values[name] = (*(before if isinstance(before, tuple) else ()), *rest)
+            self.values[name] = (*(before if isinstance(before, tuple) else ()), *rest)[:_MOST_LETTERS]
         else:
             self.makes_files |= re.search(r"\b(download|clone|wget|curl)\b", source) is not None
             source = f"${{{name}:-}}{source}" if adds else source

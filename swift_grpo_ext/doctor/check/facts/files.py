@@ -37,7 +37,7 @@ def deepspeed(value: str, find: Callable[[str], Path | None], *, may_be_made: bo
         config = json.loads(path.read_text(encoding="utf-8") if path else value)
     except SwiftGrpoExtError as error:
         return f"{error.what} {error.fix}"
-    except (ValueError, OSError) as error:
+    except (ValueError, OSError, RecursionError) as error:
         return f"no JSON: {error}"
     return config if isinstance(config, dict) else "no JSON object"
 

@@ -95,8 +95,8 @@ def datasets(run: Run) -> tuple[Dataset, ...]:
     """
     args = run.arguments
     plugins = run.plugins if "external_plugins" in args.given else ()
-    by_plugin = any("register_dataset" in plugin.text for plugin in plugins)
-    if by_plugin or args.given & {"custom_register_path", "custom_dataset_info"}:
+    is_registered = args.given & {"custom_register_path", "custom_dataset_info"}
+    if is_registered or any("register_dataset" in plugin.text for plugin in plugins):
         raise NotKnownError("rows, which code of the user may load")
     named = {"dataset": decided(args.dataset), **args.said("val_dataset")}
     names = [(flag, name) for flag in named for name in named[flag] or []]

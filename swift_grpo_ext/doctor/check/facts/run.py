@@ -100,8 +100,8 @@ class Run:
     @property
     def by_accelerate(self) -> bool:
         """It is started by ``accelerate launch``, which shards as a file of its own says."""
-        set_there = {"ACCELERATE_USE_FSDP", "ACCELERATE_DEEPSPEED_ZERO_STAGE"}
-        return "accelerate" in self.launch.text or not set_there.isdisjoint(self.environ)
+        is_set = not {"ACCELERATE_USE_FSDP", "ACCELERATE_DEEPSPEED_ZERO_STAGE"}.isdisjoint(self.environ)
+        return is_set or "accelerate" in self.launch.text
 
     @property
     def colocates(self) -> bool:
