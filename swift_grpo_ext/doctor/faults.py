@@ -28,8 +28,8 @@ _FAULTS = (
     _Fault(
         "",
         "local path does not exist|Error: path: '|AssertionError: self.system: ",
-        "mend the path: those of --dataset, --model, --resume_from_checkpoint, --system and all others count "
-        "from the folder of the command",
+        "mend the path: those of --dataset, --model, --system and all others count from the folder of the "
+        "command",
     ),
     _Fault(
         "_parse_args",
