@@ -46,7 +46,11 @@ def announce(failure: Failure) -> None:
     A broken contract is not printed here: it ends the run and is its last line.
     """
     if failure.kind != "refused":
-        where = f"; swift-grpo-ext score {failure.replay} replays it" if failure.replay else ""
+        where = (
+            f"; swift-grpo-ext score {failure.replay} replays it, with --plugin FILE.py if it is yours"
+            if failure.replay
+            else ""
+        )
         line = " ".join(f"{failure}{where}; further failures are counted".split())
         say(line, about=f"first failure of {failure.reward}")
 

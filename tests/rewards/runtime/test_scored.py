@@ -178,7 +178,8 @@ def test_the_first_failure_is_printed_when_it_happens_and_the_next_are_counted(c
     assert line.startswith("swift-grpo-ext: reward 'broken': KeyError('boxes")
     assert "the first is completion 0 of the batch, image 'cat.png'" in line
     file = tmp_path / "reward_failures.rank0.jsonl"
-    assert line.endswith(f"; swift-grpo-ext score {file} replays it; further failures are counted")
+    replay = f"swift-grpo-ext score {file} replays it, with --plugin FILE.py if it is yours"
+    assert line.endswith(f"; {replay}; further failures are counted")
     assert drain("broken").failures == 6
 
 
