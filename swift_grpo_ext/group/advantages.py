@@ -152,7 +152,7 @@ def _gdpo(
         normed = (column - segments.mean(column)) / (segments.std(column) + GDPO_EPSILON)
         total = total + weight * normed.nan_to_num(0.0)
     of_kept = total[segments.member]
-    # Of none the figures are NaN, which stands where no completion is kept.
+    # Without kept completions the figures are NaN, and so is the result, which is masked.
     return (total - of_kept.mean()) / (_std(of_kept) + GDPO_EPSILON)
 
 

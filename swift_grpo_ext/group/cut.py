@@ -68,7 +68,7 @@ def cut(
     gathers: bool = False,
     stages: int = 1,
 ) -> tuple[BatchSizes, str]:
-    """Micro-batches with as much of a group as fits, and one line about them, empty if all is as it was.
+    """Micro-batches with as much of a group as fits, and one line about them, empty if nothing changes.
 
     Args:
         sizes: As the user typed them.
@@ -130,7 +130,7 @@ def cuts(sizes: BatchSizes, group: int, *, gathers: bool = False) -> list[Cut]:
 
     Of those that forward equally many the smallest is the best, since it needs least memory. ``gathers`` says
     that every micro-batch gathers the weights anew and that ranks wait for each other in each layer (ZeRO-3,
-    FSDP). Then the largest is, also one that spares no prompt: several groups are one pack.
+    FSDP). There the largest is the best, even if it spares no prompt: several groups are one pack.
     """
     held = sizes.held
     of_step = sizes.batch * sizes.accumulation

@@ -19,9 +19,9 @@ from swift_grpo_ext.hugging_face.release import MASKS_BY_KIND
 
 _wrapped: set[Callable[..., object]] = set()
 _KNOWN_LAYERS = {"full_attention", "sliding_attention", "linear_attention"}
-# Options of an attention call that a pack does not know.
+# Options of an attention call that packs do not support.
 _SPECIAL = ("softcap", "s_aux", "position_bias")
-# Fields of a config that say so beforehand, or that one token's output depends on others of the batch.
+# Config fields that announce such options, or that a token's output depends on others of the batch.
 _UNSUPPORTED_FIELDS = {
     "attention_dropout": "",
     "attn_logit_softcapping": "",
@@ -63,7 +63,7 @@ def attend(
     """Attention over a pack as a layer calls it.
 
     Raises:
-        ValueError: The layer asks for what a pack does not know, such as dropout or softcapping.
+        ValueError: The layer asks for something that packs do not support, such as dropout or softcapping.
     """
     odd = [name for name in _SPECIAL if options.get(name) is not None]
     if odd or options.get("dropout"):
@@ -71,7 +71,7 @@ def attend(
     visibility = layout.visibility(window_of(module, options))
     backend = layout.form.backend
     if backend == "varlen" and (visibility.blocks or query.shape[-1] != value.shape[-1]):
-        backend = "sdpa"  # flash kernels know neither images seen as a whole nor MLA's narrow values
+        backend = "sdpa"  # flash kernels support neither images seen as a whole nor MLA's narrow values
     out = BACKENDS[backend](query, key, value, layout, options.get("scaling"), visibility)
     return out.transpose(1, 2).contiguous()
 
@@ -84,7 +84,7 @@ def window_of(module: nn.Module, options: dict[str, Any]) -> int | None:
     config = getattr(module, "config", None)
     layer = getattr(module, "layer_idx", None)
     kinds = getattr(config, "layer_types", None)
-    # Some pass no window to the function: their mask alone would have it.
+    # Some layers do not pass the window to the function: only their mask would have it.
     if kinds and layer is not None and layer < len(kinds) and kinds[layer] == "sliding_attention":
         return int(config.sliding_window)  # type: ignore[union-attr]
     return None

@@ -80,7 +80,7 @@ class Batches:
         return [part.unflatten(dim, inside.shape) for part, inside in zip(parts, self.real, strict=True)]
 
     def join(self, batches: Sequence[Shaped[Tensor, "..."]], dim: int) -> Shaped[Tensor, "..."]:
-        """The way back."""
+        """The inverse of `split`."""
         whole = torch.cat([batch.flatten(dim, dim + 1) for batch in batches], dim)
         return whole if self.in_order else whole.index_select(dim, self.back)
 
@@ -146,7 +146,7 @@ class PackLayout:
         return torch.cat([torch.arange(node.length) + node.first for node in self.nodes])
 
     def subtree_ends(self) -> Int[Tensor, " tokens"]:
-        """One past the last token that each token is seen by: the end of all that its node leads to."""
+        """One past the last token that sees each token: the end of its node's subtree."""
         ends = torch.zeros(self.length, dtype=torch.long)
         for node, path in zip(self.nodes, self.paths, strict=True):
             ends[path] = node.stop  # of the nodes below one the last comes last

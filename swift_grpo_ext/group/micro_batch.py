@@ -159,7 +159,7 @@ def parts_of(batch: MicroBatch, tokens: Bool[Tensor, "batch keep"] | None, numbe
 
 
 def narrowed(batch: MicroBatch, tokens: Bool[Tensor, "batch keep"]) -> MicroBatch:
-    """The same with completions of ``tokens`` alone; of two tokens where none is chosen.
+    """The same with the completions of ``tokens`` only; of two tokens if ``tokens`` selects none.
 
     Raises:
         CannotPackError: Images cannot be told apart, or the chosen tokens do not make a pack.
@@ -188,15 +188,15 @@ def first_token(completion_mask: Shaped[Tensor, "batch keep"]) -> Bool[Tensor, "
 
 
 def in_parts(batch: MicroBatch, parts: int) -> list[MicroBatch]:
-    """So many packs of some rows each, that have all completions between them.
+    """Packs of some rows each, which together have all completions.
 
-    The whole by itself, if it cannot be packed.
+    The whole micro-batch by itself if it cannot be packed.
     """
     mask = batch.completion_mask
     try:
         rows = _rows_of(batch)
         which = batch.seen["completion_mask"].any(1).nonzero()[:, 0].to(mask.device)
-        # As many parts on every rank, for each is a call of the model.
+        # The same number of parts on every rank, because each part calls the model.
         chosen = [which[part.start : part.stop] for part in even_parts(rows, parts)]
         return [narrowed(batch, torch.zeros_like(mask).index_copy(0, part, mask[part])) for part in chosen]
     except CannotPackError:

@@ -105,7 +105,7 @@ def text_sizes(config: Mapping[str, Any]) -> TextSizes:
 def text_sizes_of(config: Any) -> TextSizes | None:
     """Sizes of the language model of a `PreTrainedConfig`; None where it does not name them."""
     text = config.get_text_config()
-    # What a family calls otherwise (GPT-2's ``n_embd``) is there under the usual name, too.
+    # Fields that a family names differently (GPT-2's ``n_embd``) have the usual name, too.
     usual = {name: getattr(text, name, None) for name in text.attribute_map}
     try:
         return text_sizes({**text.to_dict(), **usual})

@@ -46,7 +46,8 @@ def shared_prefill(
 ) -> Iterator[None]:
     """While this is open, a prompt that ``model.generate`` is given several times is computed once.
 
-    ``encoding`` is open while images and videos are encoded; ``tell`` gets the reason for the usual way.
+    ``encoding`` is open while images and videos are encoded; ``tell`` gets the reason if prompts are not
+    shared.
     """
     forward = model.forward
 

@@ -27,7 +27,7 @@ _PRODUCTS = {"gate_proj", "up_proj", "down_proj"}
 
 @contextmanager
 def reduced_compute(decoder: nn.Module, pack: Pack, recompute: bool) -> Iterator[None]:
-    """While this is open, a pack is computed without what nobody needs.
+    """While this is open, a pack is computed without unneeded work.
 
     ``recompute`` lets layers keep their activations: not where parameters are gathered for each layer.
     """
@@ -52,14 +52,14 @@ def _is_checkpointed(layer: nn.Module) -> bool:
 
 
 def _is_computed_again(layer: nn.Module) -> bool:
-    """By its own checkpointing, or by FSDP's, which wraps it."""
+    """True if the backward pass recomputes it: by its own checkpointing, or by FSDP's, which wraps it."""
     return isinstance(layer, CheckpointWrapper) or _is_checkpointed(layer)
 
 
 @contextmanager
 def without_reentrance(modules: Iterable[nn.Module], kept: Sequence[nn.Module] = ()) -> Iterator[None]:
-    """While this is open, checkpointed modules are so without reentrance, but for ``kept``, which are not."""
-    # ms-swift replaces torch's function by one that always takes the other kind.
+    """While this is open, checkpointing is not reentrant, and off for the modules in ``kept``."""
+    # ms-swift replaces torch's function by one that ignores ``use_reentrant``.
     checkpoint = inspect.unwrap(torch.utils.checkpoint.checkpoint)
     plain = functools.partial(checkpoint, use_reentrant=False)
     with ExitStack() as stack:
@@ -82,7 +82,7 @@ def _predicting_only(layer: nn.Module, pack: Pack) -> Iterator[None]:
 
     def forward(hidden: Float[Tensor, "1 tokens hidden"]) -> Float[Tensor, "1 tokens hidden"]:
         computed = whole(hidden[:, needed])
-        # Of its dtype: under autocast that is another one, and only the CPU's index_copy takes two.
+        # In the dtype of the result: autocast may change it, and only the CPU's index_copy takes two.
         return computed.new_zeros(hidden.shape).index_copy(1, needed, computed)
 
     with swapped(mlp, "forward", forward):

@@ -72,7 +72,7 @@ def _opening_the_layout(forward: Callable[..., object]) -> Callable[..., object]
 def going_over(
     layout: PackLayout, home: object, packed: Mapping[str, Callable[..., object]]
 ) -> Iterator[None]:
-    """While this is open, functions of ``home`` do too: each is given the usual one and the layout."""
+    """While this is open, ``packed`` stands in for functions of ``home``; each gets these and the layout."""
     with ExitStack() as stack:
         for name, ours in packed.items():
             stack.enter_context(swapped(home, name, functools.partial(ours, getattr(home, name), layout)))

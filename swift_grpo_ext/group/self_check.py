@@ -1,4 +1,4 @@
-"""The log-probs of one micro-batch held against the stock path's, for both engines."""
+"""Comparison of the log-probs of one micro-batch with the stock path's, for both engines."""
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
@@ -12,8 +12,8 @@ from swift_grpo_ext.swap import swapped
 
 # Largest mean and largest single difference where log-probs have seven digits.
 EXACT = (1e-4, 5e-3)
-# How much further apart than two layouts of the stock path's few rows the paths may be: on average over their
-# tokens, where chance evens out, and for the single one that is furthest off.
+# Allowed distance of the paths, in multiples of that between two layouts of the stock path's few rows: on
+# average over their tokens, where chance evens out, and for the single token that is furthest off.
 _OF_SPREAD = (4.0, 8.0)
 _MIXED = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp8": torch.bfloat16}
 
@@ -98,8 +98,8 @@ def forward_dtype(weights: torch.dtype, mixed_precision: str) -> torch.dtype:
 def without_dropout(model: nn.Module) -> Iterator[None]:
     """While this is open, nothing in a model draws random numbers, so that two passes can be compared.
 
-    What is drawn without a module (``dropout(x, p, self.training)``) hangs on the mode of the module around
-    it, so all inside the model are in evaluation; hooks that add noise whatever the mode are lifted.
+    Functional dropout (``dropout(x, p, self.training)``) follows the mode of the module around it, so all
+    modules inside the model are in eval mode; hooks that add noise in any mode are lifted.
     """
     with ExitStack() as stack:
         for module in model.modules():

@@ -1,4 +1,4 @@
-"""From the rows of a micro-batch to a pack: what rows begin with alike once, followed by what they part in.
+"""From the rows of a micro-batch to a pack: what rows share at their beginning once, then what differs.
 
 A completion attends to its prompt and to itself, at the positions that its tokens have in the ordinary batch,
 so its log-probs are those of the row it came from. Padding is left out, and so is the last token of each row,
@@ -22,7 +22,7 @@ class CannotPackError(ValueError):
 
 
 def check_names(given: Iterable[str], known: Iterable[str]) -> None:
-    """Refuse inputs of a model that nobody here knows.
+    """Refuse unknown inputs of a model.
 
     Raises:
         CannotPackError: A ``given`` name is not among the ``known`` ones.
@@ -48,7 +48,7 @@ class Pack:
     def on(self, device: torch.device) -> "Pack":
         """The same, to be used with tensors of a device."""
         names = ("source", "predictor", "ids", "score", "target")
-        # Found while it is here: there the host would wait for it.
+        # Computed on the CPU: on the device the host would wait for it.
         self.layout.once("needed", lambda: self.predictor.unique().to(device, non_blocking=True))
         return replace(self, **{name: getattr(self, name).to(device, non_blocking=True) for name in names})
 
@@ -87,7 +87,7 @@ def read_rows(
 ) -> list[Row]:
     """Rows with a loss of a collated batch, padded on either side, without the last token that has one.
 
-    All is in the main memory, here and in `build_pack`: at each look at a GPU the host would wait for it.
+    All is in host memory, here and in `build_pack`: each read from a GPU would make the host wait for it.
     ``completion_mask`` is over the last ``keep`` columns, True where a token has a loss. Tokens are equal
     where their ids and positions (of another frame rate) are, and at placeholders the numbers of their
     ``images``, 0 elsewhere.

@@ -69,9 +69,9 @@ class TowerCalls:
             yield
 
     def drop_idle_gradients(self, base: PreTrainedModel, agree: Callable[[int], int]) -> None:
-        """No gradients that are zeros, at the end of a step, for a tower that saw no picture on any rank.
+        """Drop zero gradients, at the end of a step, of a tower that saw no picture on any rank.
 
-        By them AdamW decays weights, and moves them by its old momentum.
+        With them AdamW would decay the tower's weights, and move them by old momentum.
         """
         idle = not agree(int(self._seen))
         self._seen = False

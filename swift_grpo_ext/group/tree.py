@@ -1,4 +1,4 @@
-"""Rows as a tree: what several rows begin with is one run of tokens, which the model goes over once.
+"""Rows as a tree: a prefix of several rows is one run of tokens, which the model computes once.
 
 A prompt with its completions is a tree of depth two. Rows of several turns are deeper: a turn's row is a
 prefix of the next one's, and branches of a tree search share all turns up to their fork.
@@ -52,7 +52,7 @@ class Row:
 
     @cached_property
     def group(self) -> bytes:
-        """Its prompt: rows of one group share it, whatever that spares."""
+        """Its prompt: rows of one group share it, however little that spares."""
         return self.keys[:, : self.prompt].contiguous().numpy().tobytes()
 
 

@@ -117,12 +117,12 @@ def assign(
 
 
 def _axis(name: str) -> int:
-    """Along which the pixels of several images stand one after another."""
+    """Axis along which the pixels of several images are concatenated."""
     return -1 if name == "target_sizes" else 0
 
 
 def _measured(pixels: Pixels, grid: Grid | None, name: str) -> tuple[list[int], list[int]]:
-    """Pixel rows of each image, and what its number of features is in proportion to.
+    """Pixel rows of each image, and a value to which its number of features is proportional.
 
     Raises:
         CannotPackError: The numbers of pixel rows and of images do not fit.
@@ -259,5 +259,5 @@ class FeatureCache:
         return fresh
 
     def clear(self) -> None:
-        """Let go of all features."""
+        """Drop all features."""
         self.features.clear()

@@ -51,7 +51,7 @@ class VisionOnce:
     def standing_in(self, base: Any, wanted: Wanted | None) -> Iterator[None]:
         """While this is open, the model gets features of the ``wanted`` images for the pixels it encodes.
 
-        They stand in the order of the inputs, for each medium. Of none, a zero answers for the made-up image
+        They stand in the order of the inputs, for each medium. If empty, a zero stands for the made-up image
         of the template. None if they cannot be told apart: the tower runs over them as they are.
         """
         of_tower = self.family.encoder[1] == "forward"

@@ -1,7 +1,7 @@
 """Completions of advantage 0, which the policy's pass leaves out, and a pass in parts.
 
-Where the advantage is exactly 0, and nothing else reads the log-probs, they have no gradient. What the loss
-divides by stays.
+Where the advantage is exactly 0, and nothing else reads the log-probs, they have no gradient. The loss's
+denominator stays.
 """
 
 import inspect
@@ -18,7 +18,7 @@ def summed(parts: Sequence[Callable[[], Float[Tensor, "*shape"]]]) -> Float[Tens
     if not torch.is_grad_enabled():
         return torch.stack([run() for run in parts]).sum(0)
     anchor = torch.zeros((), requires_grad=True)
-    # ms-swift replaces torch's function by one that always takes the other kind.
+    # ms-swift replaces torch's function by one that ignores ``use_reentrant``.
     later = inspect.unwrap(checkpoint.checkpoint)
     return torch.stack([later(lambda _, run=run: run(), anchor, use_reentrant=True) for run in parts]).sum(0)
 

@@ -90,7 +90,7 @@ def one_call(module: nn.Module, query: Tensor, key: Tensor, value: Tensor, layou
 
 
 def _by(attend: Callable[..., Tensor], module: nn.Module, *args: Any) -> Tensor:
-    """The same by another function, prompts first."""
+    """The same by ``attend``, a function for tensors ``(1, heads, T, dim)``."""
     *tensors, layout = args
     rows = (tensor.transpose(0, 1)[None] for tensor in tensors)
     out = attend(*rows, layout, getattr(module, "softmax_scale", None), CAUSAL)

@@ -15,7 +15,7 @@ ADAM = 8  # bytes of a trained parameter's two moments, made at the first step, 
 
 
 def cut_by_groups(host: MegatronHost, settings: Settings, shared: bool) -> tuple[BatchSizes, str]:
-    """Micro-batches with as much of a group as fits, if prompts are ``shared``; what is to be said of it."""
+    """Micro-batches with as much of a group as fits, if prompts are ``shared``; and the line to log."""
     args = host.args
     accumulation = args.num_microbatches
     sizes = BatchSizes(args.micro_batch_size, accumulation, accumulation * host.steps_per_generation)

@@ -22,7 +22,7 @@ _wrapped: set[object] = set()
 
 
 def why_no_packs(models: Sequence[nn.Module]) -> str:
-    """A kind of layer that takes no pack, in a clause; empty if all do."""
+    """Kind of layer that cannot take packs, in a clause; empty if all can."""
     for mixer in _mixers(models):
         if isinstance(mixer, GatedDeltaNet):
             if mixer.config.deterministic_mode:

@@ -91,12 +91,12 @@ def _rows(inputs: Inputs) -> dict[str, Tensor]:
 
 
 def padded(pack: Pack, multiple: int) -> Pack:
-    """The pack with tokens of nobody at its end, so that ranks can divide it."""
+    """The pack with padding tokens at its end, so that ranks can divide it."""
     rest = -pack.layout.length % multiple
     if not rest:
         return pack
     layout = pack.layout
     nodes = (*layout.nodes, Node(layout.length, rest))
-    # A token that was sampled: none of an image, whose features would be counted.
+    # A sampled token: a placeholder of an image would be counted as a feature.
     source = torch.cat([pack.source, pack.target[:1].expand(rest)])
     return replace(pack, layout=replace(layout, nodes=nodes, cache={}), source=source)

@@ -41,7 +41,7 @@ _OF_TOKENS = ("input_ids", "position_ids", "text_position_ids", "mm_token_type_i
 class KnownBatch:
     """Facts about one micro-batch."""
 
-    predictions: Predictions | None = None  # its completion tokens; None if it goes ms-swift's way
+    predictions: Predictions | None = None  # its completion tokens; None if it uses ms-swift's forward
     batch: MicroBatch | None = None  # its images, if they are encoded once
     shared: SharedBatch | None = None  # its pack, if prompts are shared in it
     first_update: bool = False  # nothing is updated before its policy pass, so it needs no old one
@@ -98,7 +98,7 @@ class MegatronPasses:
     # A generation batch.
 
     def begin(self) -> None:
-        """Another generation batch: what is known of the one before is forgotten."""
+        """Begin a generation batch; what is known of the one before is forgotten."""
         self._before_update = self._host.args.num_microbatches
         self.prepared.clear()
         if self._training:
@@ -107,7 +107,7 @@ class MegatronPasses:
             vision.clear()
 
     def forget(self) -> None:
-        """Let go of what is known of micro-batches."""
+        """Forget what is known of micro-batches."""
         self._table.clear()
 
     @contextmanager
@@ -133,13 +133,13 @@ class MegatronPasses:
             yield
 
     def prepare(self, inputs: Inputs, first_update: bool) -> KnownBatch:
-        """Find out how passes over a micro-batch go, together with all ranks that compute it."""
+        """Decide how passes over a micro-batch run, together with all ranks that compute it."""
         known = self._table[id(inputs["grpo_batch"])] = self._known(inputs, self.features)
         known.first_update = first_update
         return known
 
     def _known(self, inputs: Inputs, features: Features) -> KnownBatch:
-        """How passes over a micro-batch go with these features. Every rank that computes it comes here."""
+        """How passes over a micro-batch run with these features. Every rank that computes it comes here."""
         known = KnownBatch()
         if "completion_logits" not in features:
             return known
@@ -195,7 +195,7 @@ class MegatronPasses:
         return self._way(known) if known else nullcontext()
 
     def note_policy(self, grpo_batch: GRPOBatch, logps: Tensor) -> bool:
-        """The policy's pass is made; whether nothing was updated since its completions were sampled.
+        """Note a finished policy pass; True if nothing was updated since its completions were sampled.
 
         Then its log-probs ``(batch, seq)`` are the old ones.
         """
@@ -263,7 +263,7 @@ class MegatronPasses:
     def _checked(
         self, known: KnownBatch, inputs: Inputs, stock: Callable[[Iterator[Any]], Logps]
     ) -> KnownBatch:
-        """How a micro-batch goes once ours was held against ms-swift's way. Every rank comes here."""
+        """How a micro-batch runs once our pass was compared with ms-swift's. Every rank comes here."""
 
         def attempt(features: Features) -> Attempt[KnownBatch]:
             ours = known if features == self.features else self._known(inputs, features)

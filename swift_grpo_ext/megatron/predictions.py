@@ -40,7 +40,7 @@ class Predictions:
 
 
 def predictions_of_rows(labels: Tensor) -> Predictions:
-    """Of the rows as they are; ``labels`` are ``(batch, seq)``, each at its own token."""
+    """Predictions of the rows as they are; ``labels`` are ``(batch, seq)``, each at its own token."""
     ahead = labels.roll(-1, -1).flatten()
     places = (ahead != IGNORED).nonzero()[:, 0]
     if not len(places):
@@ -51,7 +51,7 @@ def predictions_of_rows(labels: Tensor) -> Predictions:
 
 
 def predictions_of_pack(batch: MicroBatch, labels: Tensor) -> Predictions:
-    """Of the pack of a micro-batch whose labels ``(batch, seq)``, or ``(1, total)`` end to end, are these."""
+    """Predictions of a micro-batch's pack; ``labels`` are ``(batch, seq)``, or ``(1, total)`` end to end."""
     assert batch.pack is not None
     present = batch.inputs["attention_mask"]
     if present.shape == labels.shape:

@@ -143,7 +143,7 @@ class Driver(GRPOTrainer):
 
     @staticmethod
     def _scatter_logps(grpo_batches: list[GRPOBatch], rows: Sequence[dict[str, Any]], key: str) -> None:
-        """None are those of the policy, which the update has anyway."""
+        """Without ``rows`` they are the policy's, which the update computes anyway."""
         if rows:
             GRPOTrainer._scatter_logps(grpo_batches, rows, key)
 

@@ -16,7 +16,7 @@ _PHASES = {
 
 
 class Worker(MegatronWorker):
-    """ms-swift's worker with each method that we change, once. Other trainings than GRPO are as they were."""
+    """ms-swift's worker with each method that we change, once. Training other than GRPO is unchanged."""
 
     def _init_trainable(self) -> None:
         if self._args.rlhf_type != "grpo":

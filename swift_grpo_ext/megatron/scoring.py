@@ -42,7 +42,7 @@ class RankBaselines(Baselines):
 
 
 class RankScoring:
-    """Gives `Scoring`, which judges the completions of all ranks together, those of one."""
+    """Feeds the completions of one rank to `Scoring`, which judges those of all ranks together."""
 
     def __init__(self, host: Any, scoring: Scoring) -> None:
         self._host: MegatronHost = host

@@ -34,7 +34,7 @@ def towers_of(models: Sequence[nn.Module]) -> list[Any]:
 
 
 def encoder_in(tower: Any, family: VisionFamily) -> tuple[str, str] | None:
-    """Path, in the object with the tower, and method that encode pixels; None if nobody can tell."""
+    """Path, in the object with the tower, and method that encode pixels; None if unknown."""
     path, method = family.encoder
     for theirs, ours in tower.module_mapping.items():
         if path == theirs or path.startswith(f"{theirs}."):

@@ -21,7 +21,7 @@ _FIELDS = {
 
 
 class ConfigIds(Template):
-    """Mixin of a template: the ids that its class has as numbers are those of the checkpoint."""
+    """Template mixin: replaces the ids that a class hard-codes by those of the checkpoint."""
 
     def init_processor(self, processor: ProcessorMixin | None) -> None:
         """Bind the template to a processor, whose model's config has the ids."""
@@ -37,7 +37,7 @@ def _hard_coded(template: type[Template]) -> list[str]:
 
 
 def register() -> list[str]:
-    """Give every template with ids of its own those of the checkpoint; their names."""
+    """Give every template with hard-coded ids those of the checkpoint; returns the templates' names."""
     names = []
     for name, meta in list(TEMPLATE_MAPPING.items()):
         host = meta.template_cls

@@ -38,7 +38,7 @@ def in_words(problems: Sequence[str]) -> str:
 def instead_of(
     bad: Collection[str], rows: Sequence[object], dataset: Dataset, usable: Callable[[Any], bool], main: bool
 ) -> dict[str, Any]:
-    """By the key of each broken row another one, on every rank alike; ``main`` is the rank that looks."""
+    """Replacement of each broken row, by its key, the same on every rank; ``main`` is the rank that looks."""
     from accelerate.utils import broadcast_object_list, gather_object
 
     held = set(gather_object([key_of_row(row) for row in rows if isinstance(row, Mapping)]))

@@ -1,7 +1,7 @@
 """Descriptions of families that nobody has described: from the config and what ms-swift knows of the model.
 
-It names tower, aligner and language model by the model's class, the config its placeholder tokens. What is
-wrong with that the self-check of the first micro-batch finds out.
+ms-swift names tower, aligner and language model by the model's class, the config the placeholder tokens.
+The self-check of the first micro-batch finds errors in them.
 """
 
 import re
@@ -108,7 +108,7 @@ def _modules_by_class() -> dict[str, Modules]:
         )
         if not meta.is_multimodal or arch is None or not getattr(arch, "vision_tower", None):
             continue
-        # Without the parts that hear: they have pixels neither to encode nor to share.
+        # Without audio parts: they have no pixels to encode or to share.
         modules = {part: tuple(p for p in getattr(arch, part) if "audio" not in p) for part in _PARTS}
         for architecture in meta.architectures or ():
             by_class.setdefault(architecture, modules)

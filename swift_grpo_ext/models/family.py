@@ -26,7 +26,7 @@ class VisionFamily:
     aligner: tuple[str, ...]  # ``--freeze_aligner``: between tower and language model
     language_model: tuple[str, ...]  # ``--freeze_llm``
     frame: Frame  # in which the model writes boxes and points
-    # For each capability that it has not the reason, one clause, fit for an error message.
+    # For each capability that it lacks the reason, one clause, fit for an error message.
     lacks: Mapping[Capability, str] = field(default_factory=dict)
     image_blocks: Literal["none", "windows", "all"] = "none"  # layers where an image's tokens see each other
     audio_token_id: int | None = None  # as image_token_id, for sounds
@@ -63,7 +63,7 @@ class VisionFamily:
         return self.forbidden_token_ids if self.reads_indicators else self.placeholder_token_ids
 
     def require(self, capability: Capability, fix: str = "") -> None:
-        """Nothing, where the family has a capability.
+        """Check that the family has a capability.
 
         Raises:
             RefusedError: It lacks it; the error names both, and why.

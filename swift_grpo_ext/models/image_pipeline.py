@@ -40,8 +40,8 @@ class StoreCounts:
 class PreparedImageCache:
     """Least-recently-used memo of expensive results, at most `limit` bytes; larger ones are not held.
 
-    Of threads that ask for one key the first works. A row that failed keeps failing for a minute: ms-swift
-    tries each three times, and a URL without network takes its time to fail.
+    If several threads ask for one key, the first computes it. A row that failed keeps failing for a minute:
+    ms-swift tries each three times, and a URL without network takes its time to fail.
     """
 
     def __init__(self, limit: int) -> None:
@@ -95,7 +95,7 @@ class PreparedImageCache:
         self._let_go()
 
     def _let_go(self) -> None:
-        """Let the least recently used go, until the others are within the limit."""
+        """Evict the least recently used, until the others are within the limit."""
         while self.counts.held_bytes > self.limit:
             _, (_, freed) = self._held.popitem(last=False)
             self.counts.held_bytes -= freed
@@ -179,7 +179,7 @@ class ImagePipeline:
 
 
 def upright(source: images.ImageSource) -> images.ImageSource:
-    """A picture as its EXIF orientation turns it, as bytes without one; None where it has none.
+    """A picture turned by its EXIF orientation, as bytes without that tag; None if it has none.
 
     Raises:
         DatasetRowError: It cannot be read.

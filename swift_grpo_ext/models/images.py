@@ -61,7 +61,7 @@ def decode(data: bytes, where: str) -> tuple[Image.Image, int]:
     with decoding(where), Image.open(BytesIO(data)) as image:
         image.load()
         rgb = to_rgb(image, where)
-        # Of a file with several pages the image itself can do nothing more, once the file is closed.
+        # An image of a file with several pages is of no use once the file is closed.
         return rgb.copy() if rgb is image else rgb, int(getattr(image, "n_frames", 1))
 
 

@@ -91,7 +91,7 @@ class Ovis2Template(VisionTemplate):
     def prepare_image(self, image: Image.Image) -> tuple[dict[str, torch.Tensor], Size, list[int]]:
         """Tiles of the image (first a thumbnail, if there are several) and the tokens for them."""
         processor = self.processor
-        # Of an image that is as high as there are colours transformers 4 takes rows for colours, unless told.
+        # Explicit: transformers 4 takes the rows of an image with as many rows as colours for colours.
         made = processor.image_processor(
             images=[asarray(image)], input_data_format="channels_last", return_tensors="pt"
         )

@@ -48,7 +48,7 @@ def native_names(original: str) -> tuple[str, ...]:
 
 
 def convert(original: str, tensor: torch.Tensor) -> dict[str, torch.Tensor]:
-    """A weight of the original as those of transformers; whether their shapes fit is not looked at.
+    """A weight of the original as those of transformers; their shapes are not checked.
 
     Raises:
         CheckpointError: The name is unknown.

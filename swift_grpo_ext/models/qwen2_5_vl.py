@@ -109,7 +109,7 @@ class Qwen2_5VLTemplate(VisionTemplate, HostTemplate):
     def _check_features(self, inputs: dict[str, Any]) -> None:
         """Every image and video token gets one feature; ms-swift alone would fill what fits.
 
-        Held against each other before they go to a GPU, which the host would have to wait for.
+        Compared before they go to a GPU, because the host would have to wait for it.
 
         Raises:
             RefusedError: A medium has more or fewer tokens than features.

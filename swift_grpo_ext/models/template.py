@@ -173,7 +173,7 @@ class VisionTemplate(Template):
     def _expand(
         self, encoded: dict[str, Any], prepared: list[PreparedImage], inputs: StdTemplateInputs
     ) -> list[bool]:
-        """Put the tokens of each image in the place of its one placeholder; which tokens came in so.
+        """Put the tokens of each image in the place of its one placeholder; returns a mask of these tokens.
 
         Raises:
             DatasetRowError: A row has more or fewer placeholders than images.

@@ -39,7 +39,7 @@ class GRPOConfig(HostGRPOConfig):
         refuse(RefusableRun(options, deepspeed, world_size(), healed()))
         if self.ddp_timeout == HOST_DDP_TIMEOUT:
             self.ddp_timeout = DDP_TIMEOUT
-        # Answers to held-out rows are greedy, so one says all; REAL's loss is defined for groups alone.
+        # Held-out answers are greedy, so one per row is enough; REAL's loss is defined for groups only.
         greedy = self.loss_type != "real" and not current_settings().disables("trainer.held_out")
         if self.num_generations_eval is None and greedy:
             self.num_generations_eval = 1

@@ -41,7 +41,7 @@ class Baselines:
         ``penalty`` is taken off its rewards: see `kl_penalty`.
         """
         host, device = self._host, rewards.device
-        # A few numbers, read once: every look at one of them on a GPU would empty its queue of kernels.
+        # A few numbers, copied once: each read of a value on a GPU would wait for all queued kernels.
         rewards, penalty = rewards.cpu(), None if penalty is None else penalty.cpu()
         result, rows = self._baselines(samples, rewards, penalty)
         last = _last_of_each(rows)
@@ -58,7 +58,7 @@ class Baselines:
         return result.advantages[rows].to(device, non_blocking=True)
 
     def of_loss(self, advantages: PerCompletion) -> PerCompletion:
-        """The last batch's as a loss takes them that splits a group into above 0 and not: NaN is neither."""
+        """Advantages of the last batch for a loss that splits groups at 0: NaN is on neither side."""
         if self.kept is None or not loss_named(self._host.loss_type).whole_groups:
             return advantages
         return advantages.masked_fill(~self.kept.to(advantages.device, non_blocking=True), torch.nan)
@@ -78,7 +78,7 @@ class Baselines:
             kept = torch.tensor([[sample.kept] for sample in chunk], device=mask.device)
             if host.model.training:  # an evaluation updates nothing, and may have one completion per prompt
                 grpo_batch.completion_mask = mask & kept
-            if loss_named(host.loss_type).whole_groups:  # splits a group into above 0 and not: NaN is neither
+            if loss_named(host.loss_type).whole_groups:  # splits groups at 0: NaN is on neither side
                 grpo_batch.advantages = grpo_batch.advantages.masked_fill(~kept, torch.nan)
 
     def _baselines(

@@ -30,11 +30,11 @@ class BatchRecord:
     first_update: bool = False  # nothing is updated before its first policy pass, so it has no old pass
     forwarded: Bool[Tensor, "batch keep"] | None = None  # tokens that the policy's pass went over; None: all
     skipped: int = 0  # passes over it that were left out and are not counted yet
-    packs: int | None = None  # that it is in the place of ms-swift's chunks; 0: chunks; None: not decided
+    packs: int | None = None  # in place of ms-swift's chunks; 0: chunks; None: not decided
 
 
 class BatchRecords:
-    """A table by micro-batch. ms-swift's have no hash, so it goes by identity, for as long as they live."""
+    """A table by micro-batch. ms-swift's are not hashable: the key is an object's id while it lives."""
 
     def __init__(self) -> None:
         self._records: dict[int, tuple[weakref.ref[Any], BatchRecord]] = {}
@@ -112,7 +112,7 @@ class PassWork:
 
 
 def forwarded_tokens(host: Host, grpo_batch: GRPOBatch) -> Bool[Tensor, "batch keep"] | None:
-    """Tokens of completions whose log-probs somebody reads; None if that is all of them."""
+    """Completion tokens whose log-probs are read; None if all are."""
     if not host.model.training or not torch.is_grad_enabled() or grpo_batch.advantages is None:
         return None
     if grpo_batch.teacher_per_token_logps is not None:

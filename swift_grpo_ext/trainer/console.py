@@ -17,7 +17,7 @@ _PRINTERS_MODULE = sys.modules[PrinterCallbackNew.__module__]
 
 
 def terminal_width() -> int:
-    """Characters of a line: those of the terminal, but at most `WIDTH`; so many in a file, too."""
+    """Characters of a line: the terminal's width, at most `WIDTH`; `WIDTH` in a file."""
     return min(WIDTH, shutil.get_terminal_size((WIDTH, 0)).columns) if sys.stdout.isatty() else WIDTH
 
 
@@ -41,7 +41,7 @@ class _Printer(PrinterCallbackNew):
         self._names = names
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
-        """Log; what is printed is the line."""
+        """Log, and print the line."""
 
         def print_line(dictionary: Any, flush: bool) -> None:
             line = log_line(dictionary, self._held_out(), terminal_width(), self._names)

@@ -1,4 +1,4 @@
-"""Agreements of ranks; and when one of them fails all end, within seconds, each with the first traceback."""
+"""Agreement between ranks; if one fails, all end within seconds, each with the first traceback."""
 
 import hashlib
 import json
@@ -19,8 +19,8 @@ from swift_grpo_ext.trainer.host import Host
 POLL_SECONDS = 1.0
 CONNECT_SECONDS = 30
 HEARD_SECONDS = 5.0  # how long the failing rank waits for the others to hear of it
-LAST_WORDS_SECONDS = 3.0  # and they for its own traceback to be out
-HERE_SECONDS = 20.0  # how far apart ranks may be that fail alike
+LAST_WORDS_SECONDS = 3.0  # how long they wait for its own traceback to be printed
+HERE_SECONDS = 20.0  # how far apart ranks that fail alike may be
 TEARDOWN_SECONDS = 30.0  # a failed process that hangs in its own teardown (a collective, a thread) is ended
 
 
@@ -139,12 +139,12 @@ def all_ranks_are_here(where: str) -> bool:
         return True
     store = _connect()
     ranks = dist.get_world_size()
-    # A place is come to more than once.
+    # Ranks come to a place more than once.
     return _wait(store, where, lambda here: here % ranks == 0, HERE_SECONDS)
 
 
 def _wait(store: dist.Store, key: str, enough: Callable[[int], bool], seconds: float) -> bool:
-    """Count this rank under a key, and wait until the count is enough; whether it came to be."""
+    """Count this rank under a key, and wait until the count is enough; False if time runs out."""
     deadline = time.monotonic() + seconds
     count = store.add(key, 1)
     while not enough(count) and time.monotonic() < deadline:

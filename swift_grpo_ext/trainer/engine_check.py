@@ -1,7 +1,7 @@
-"""Does the rollout engine sample from the policy that is trained? Held against passes that are made anyway.
+"""Does the rollout engine sample from the policy that is trained? Compared with passes that run anyway.
 
 Until the first update over a generation batch the policy has the weights that its completions were sampled
-by, and its pass computes the log-prob of every sampled token. The token ids of a prompt are held against
+by, and its pass computes the log-prob of every sampled token. The token ids of a prompt are compared with
 those of its row when the row is encoded. Both trainers use it.
 """
 
@@ -40,8 +40,8 @@ from swift_grpo_ext.watch.records import PROMPT, WEIGHTS, EngineRecord
 PART = "engine check"
 FIRST = 3  # rollouts that are checked, each: a lost weight sync shows at the second
 EVERY = 50  # steps between two checks after them
-_CLEARLY = 0.1  # of the largest gap of a turn: tokens beyond it are apart
-_LARGEST = 20.0  # nats: exp of more says no more
+_CLEARLY = 0.1  # share of a turn's largest gap, from which on a token counts as different
+_LARGEST = 20.0  # nats; larger gaps, and NaN, count as this
 
 
 class EngineCheck:
@@ -57,7 +57,7 @@ class EngineCheck:
         self._checks = 0
         self._step = -1  # of the newest check
         self._is_due = False
-        # What this rank has compared in the check at hand, by turn; prompts are before the first.
+        # What this rank has compared in the current check, by turn; prompts come before the first.
         self._here: defaultdict[int, Agreement] = defaultdict(Agreement)
         self._history: list[Agreement] = []
         self._say = once_of_run(host, "engine check: ")
@@ -88,7 +88,7 @@ class EngineCheck:
 
     @contextmanager
     def reading_prompts(self, module: ModuleType) -> Iterator[None]:
-        """While this is open, rows that a module of ms-swift encodes are held against the prompts."""
+        """While this is open, rows that a module of ms-swift encodes are compared with the prompts."""
         encode: Callable[..., Inputs] = vars(module)["encode_sample"]
 
         def encode_sample(sample: VisionSample, *args: Any, **kwargs: Any) -> Inputs:
@@ -138,7 +138,7 @@ class EngineCheck:
         engine = grpo_batch.rollout_per_token_logps
         if self._why_not() or (engine is not None and engine.shape != logps.shape):
             return
-        # Brought here whole: each look below at values on a device would make the host wait for it.
+        # Copied to the CPU at once: each read below would otherwise wait for the device.
         mask = grpo_batch.completion_mask.bool()
         mask = (mask if forwarded is None else mask & forwarded).cpu()
         policy = logps.detach().float().cpu()
@@ -151,7 +151,7 @@ class EngineCheck:
             turns = samples[row].rollout_logprobs if samples else []
             if at_once is not None:
                 turns = [at_once[row, run] for run in runs]
-            if len(turns) != len(runs):  # the engine gave none, or of which turn they are is not known
+            if len(turns) != len(runs):  # the engine gave none, or their turns are unknown
                 continue
             for turn, (run, turn_logps) in enumerate(zip(runs, turns, strict=True), 1):
                 theirs = torch.as_tensor(turn_logps)[: len(run)]
@@ -161,7 +161,7 @@ class EngineCheck:
     def _agreement(self, difference: Float[Tensor, " tokens"], place: str) -> Agreement:
         args = self._host.args
         if (args.top_p or 1) < 1 or (args.top_k or 0) > 0 or getattr(args, "min_p", 0):
-            # The engine's log-probs are of what filters have left, so they may be larger and not smaller.
+            # The engine's log-probs are those after its filters, so they may be larger but not smaller.
             difference = difference.clamp(max=0)
         gaps = difference.abs().nan_to_num(_LARGEST).clamp(max=_LARGEST)
         token = int((gaps >= _CLEARLY * gaps.amax()).int().argmax()) if len(gaps) else 0

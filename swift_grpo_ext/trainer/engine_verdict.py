@@ -19,8 +19,8 @@ HALF_PRECISION = 1.05
 """Largest mean of exp|d| of a healthy engine: two kernels in fp32 differ by 1e-5 to 1e-3 nats a token, in
 bf16 by 0.01 to 0.03, which grows over long completions."""
 _UNCLEAR = 3.0
-"""Up to so many times a healthy engine's excess over 1, kernels or quantised weights may be all it is."""
-_GROWN = 4.0  # ... or so many times what it was when it agreed: kernels do not come to differ all at once.
+"""Up to this multiple of a healthy engine's excess over 1, kernels or quantised weights explain it."""
+_GROWN = 4.0  # ... or this multiple of what it was when it agreed: kernels do not diverge all at once.
 _ADVICE = (
     "(usual: 0.01 to 0.03 in bf16, below 0.001 in fp32); --rollout_importance_sampling_mode token_truncate "
     "corrects for it"

@@ -94,13 +94,13 @@ class TrainerHeldOut(HeldOut):
             self._host.state.best_metric = None
 
     def saved_if_best(self, is_best: bool) -> bool:
-        """Have the best checkpoint saved, also at a step at which none would be; returns whether it is."""
+        """Have the best checkpoint saved, even at a step without a save; returns ``is_best``."""
         if self.active and is_best and self._host.args.save_strategy != "no":
             self._host.control.should_save = True
         return is_best
 
     def resume(self, checkpoint: str | None) -> None:
-        """Go on with the evaluations of the run that a checkpoint is of."""
+        """Continue the evaluations of the run that wrote a checkpoint."""
         if not self.active or not checkpoint:
             return
         folder = Path(checkpoint)

@@ -36,7 +36,7 @@ OTHER_TOWER = "the reference model has another vision tower; --ref_model with th
 
 
 def decide(host: Host, settings: Settings) -> Features:
-    """Which features this run can use, and why not the others. Every rank comes here: a collective."""
+    """Decide which features this run can use, and why not the others. Every rank comes here: a collective."""
     base = base_model(host, host.model)
     family = family_of(base.config)
     head = _head_reason(host, base)

@@ -1,4 +1,4 @@
-"""The first pass of each kind, on either engine: compared with ms-swift's own, and left where it is wrong.
+"""The first pass of each kind, on either engine: compared with ms-swift's own, and dropped if wrong.
 
 A mismatch, or a second exception, turns off the feature without which the pass is right, or all that change
 a forward. A first exception may be that of an odd micro-batch: it goes ms-swift's way, and the next is tried.
@@ -38,11 +38,11 @@ class _Trial(NamedTuple, Generic[Result]):
 
 
 class FirstPasses:
-    """Which kinds of passes are trusted.
+    """The kinds of passes that are trusted.
 
     Args:
         device: Of the ranks' agreement.
-        on: Whether anything is checked.
+        on: True if passes are checked.
         waits: Ranks wait for each other inside the model (ZeRO-3, FSDP, tensor parallelism): one that raises
             alone leaves the others waiting, so its error ends the run.
         halve: Makes check and pass take less memory, where they have run out of it.

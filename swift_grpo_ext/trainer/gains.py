@@ -79,6 +79,6 @@ def line_of(states: dict[str, Any]) -> str:
 
 
 def gain(why_off: str, why_idle: str = "") -> dict[str, str]:
-    """Its state, why it is not on, and what would turn it on; reasons have that behind a semicolon."""
+    """State of a feature, why it is not on, and its remedy, which a reason names after a semicolon."""
     why, _, fix = (why_off or why_idle).partition("; ")
     return {"state": "off" if why_off else "idle" if why_idle else "on", "why": why, "fix": fix}

@@ -128,7 +128,7 @@ def _stage(args: GRPOConfig) -> int:
 
 
 def _write(args: GRPOConfig, sizes: BatchSizes) -> None:
-    """Into the arguments, and into the DeepSpeed configuration that was filled from them."""
+    """Write sizes into the arguments and the DeepSpeed configuration that was filled from them."""
     args.per_device_train_batch_size = sizes.batch
     args.gradient_accumulation_steps = sizes.accumulation
     args.steps_per_generation = sizes.per_generation

@@ -97,8 +97,8 @@ class HeldOut:
         """Let ``--metric_for_best_model`` take a reward by the name that was typed.
 
         Raises:
-            RefusedError: It is the name of no reward, and nearly that of one: the first evaluation would end
-                the run.
+            RefusedError: It resembles a reward's name without being one: the first evaluation would end the
+                run.
         """
         args = self._host.args
         typed = args.metric_for_best_model or TOTAL
@@ -152,7 +152,7 @@ class HeldOut:
     def settle(self) -> None:
         """All batches are scored and ms-swift is about to log: judge, and hand the figures to its log.
 
-        What follows, a last checkpoint and the end, is of all ranks: where one cannot judge, none does.
+        A last checkpoint and the end of the run involve all ranks: if one cannot judge, none does.
         """
         if not self._collected or not self._evaluating:
             return
@@ -183,7 +183,7 @@ class HeldOut:
         host = self._host
         samples = host.num_generations_eval
         scores = torch.cat(self._collected)
-        # The last batch is filled up with rows from the front, so that all ranks have as many.
+        # The last batch is filled up with rows from the front, so that all ranks have equally many.
         rows = min(len(host.eval_dataset), len(scores) // samples)
         scores = scores[: rows * samples]
         weights = host.reward_weights.to(scores)

@@ -10,7 +10,7 @@ from swift_grpo_ext.trainer.distributed import agreed_max
 from swift_grpo_ext.trainer.host import Host, tower_modules
 
 SHARE = 8  # of the free memory of a node, for the images of all its ranks
-MOST_MIB = 8192  # of a node: within a container, the machine's free memory is more than there is
+MOST_MIB = 8192  # of a node: in a container, less may be free than the machine reports
 LEAST_MIB = 64  # of one rank
 _MIB = 2**20
 

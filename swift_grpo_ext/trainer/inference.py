@@ -1,4 +1,4 @@
-"""Sampling by transformers leaves the mode of a model as it was."""
+"""Keeps the mode of a model while transformers samples from it."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,9 +8,9 @@ from torch import nn
 
 @contextmanager
 def mode_kept(model: nn.Module) -> Iterator[None]:
-    """A model is afterwards in the mode that it was in; transformers' engine leaves it in evaluation.
+    """Restore the model's mode on exit; transformers' engine leaves it in eval mode.
 
-    By the mode ms-swift and we know an evaluation, so the second turn of a rollout would be taken for one.
+    ms-swift and we tell an evaluation by the mode, so a rollout's second turn would be taken for one.
     """
     training = model.training
     try:

@@ -155,7 +155,7 @@ class Logging:
             ]
 
     def add_columns(self, samples: Sequence[VisionSample]) -> None:
-        """Add to the table of completions their images, where on them they point, and what rewards read."""
+        """Add to the table of completions their images, the places they point at, and what rewards read."""
         host = self._host
         if not host.log_completions:  # of the configuration, so the same on every rank
             return
@@ -178,7 +178,7 @@ class Logging:
     def _gold_of(self, sample: VisionSample) -> str:
         """The gold in ``solution``, or in the column that the reward table names.
 
-        ms-swift logs ``solution`` of batches alone in which all rows have it, so that golds shift.
+        ms-swift logs ``solution`` only for batches in which all rows have it, so that golds shift.
         """
         column = "solution"
         for function in self._host.reward_funcs:
@@ -197,7 +197,7 @@ class Logging:
         ]
 
     def complete(self) -> None:
-        """Before ms-swift logs: means of what is finite, and of each completion whether it was trained on."""
+        """Before ms-swift logs: settle the means, and note with each completion if it was trained on."""
         self._settle_means()
         self._add_split()
 
@@ -210,7 +210,7 @@ class Logging:
 
     @watches("means of the log", reads_device=True)
     def _settle_means(self) -> None:
-        """Means over tokens where there are such, and over what is finite in any case."""
+        """Put in the token mean of ``kl``, and leave values that are not finite out of all means."""
         step = self._host.state.global_step
         mode = "train" if self._host.model.training else "eval"
         metrics = self._host._metrics[mode]
@@ -234,7 +234,7 @@ class Logging:
             metrics.update(kept)
 
     def _places_of(self, sample: VisionSample) -> object:
-        """The boxes and points of a sample, read as the reward of places that is for it reads them."""
+        """Boxes and points of a sample, read as its reward for places reads them."""
         for function in self._host.reward_funcs:
             if (
                 isinstance(function, OfCatalogue)

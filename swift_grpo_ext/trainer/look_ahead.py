@@ -37,7 +37,7 @@ class LookAhead:
         self._threads: ThreadPoolExecutor | None = None
 
     def over(self, source: Iterator[Sequence[Row]]) -> Iterator[Sequence[Row]]:
-        """The batches of an epoch. What is left of another epoch is forgotten, as ms-swift does."""
+        """The batches of an epoch. Batches left from another epoch are dropped, as ms-swift does."""
         if not self.on:
             return source
         if source is not self._source:
@@ -56,7 +56,7 @@ class LookAhead:
         """Read until the next generation's first batch is there; ``given`` batches were handed out."""
         host = self._host
         ahead = host.args.steps_per_generation * host.num_iterations * host.template.sequence_parallel_size
-        # Behind the last step nothing is prepared. (Within a step this is more than what is left.)
+        # Nothing is prepared after the last step. (Within a step, this overestimates what is left.)
         left = (host.state.max_steps - host.state.global_step) * host.args.gradient_accumulation_steps
         while len(self._read) <= ahead and (rows := next(source, None)) is not None:
             number = given + len(self._read)
@@ -90,7 +90,7 @@ class LookAhead:
         room.left -= prepared.nbytes + 4 * pixels
 
     def close(self) -> None:
-        """The run is over: what no thread has begun is not prepared."""
+        """End the run: cancel images that no thread has started."""
         if self._threads:
             self._threads.shutdown(wait=False, cancel_futures=True)
             self._threads = None

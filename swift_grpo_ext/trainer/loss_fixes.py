@@ -47,7 +47,7 @@ def no_phantom_teacher(host: Host, grpo_batch: GRPOBatch) -> AbstractContextMana
     """While this is open, the run has a teacher only if the micro-batch has its log-probs.
 
     ms-swift 4.6.0 sets ``_has_teacher`` in every run, and refuses what cannot take a teacher: ``fipo``,
-    ``real`` and the off-policy sequence mask. Goes when ms-swift looks at the batch.
+    ``real`` and the off-policy sequence mask. Remove when ms-swift looks at the batch.
     """
     present = host._has_teacher and grpo_batch.teacher_per_token_logps is not None
     return swapped(host, "_has_teacher", present)
@@ -58,7 +58,7 @@ def whole_window(host: Host, grpo_batch: GRPOBatch) -> AbstractContextManager[No
 
     These losses divide by the tokens of all micro-batches of a step; transformers divides each micro-batch's
     loss by their number once more. ms-swift 4.6 makes up for it, 4.5 does not: its gradient shrinks by
-    ``gradient_accumulation_steps``. Goes with ms-swift 4.5.
+    ``gradient_accumulation_steps``. Remove with ms-swift 4.5.
     """
     made_up_for = hasattr(host, "_undo_gradient_accumulation_scaling")
     if not host.model.training or not loss_named(host.loss_type).over_window or made_up_for:
@@ -71,7 +71,7 @@ def real_groups(host: Host, grpo_batch: GRPOBatch) -> AbstractContextManager[Non
     """While this is open, ``--loss_type real`` splits the right completions into labels (arXiv 2602.05630).
 
     ms-swift cuts evaluations, too, into groups of ``num_generations``, and takes a completion that
-    ``overlong_filter`` left out for a negative. Goes when ms-swift does both itself.
+    ``overlong_filter`` left out for a negative. Remove when ms-swift does both itself.
     """
     if not loss_named(host.loss_type).whole_groups:
         return nullcontext()
@@ -86,7 +86,7 @@ def chunks_add_up(host: Host, whole: GRPOBatch) -> AbstractContextManager[None]:
     """While this is open, chunks of a micro-batch give the loss of the whole.
 
     ms-swift averages the losses of chunks by their rows, which gives a loss over a step's tokens a third of
-    its value where there are three. Goes when ms-swift adds them up (upstream/chunked-loss).
+    its value where there are three. Remove when ms-swift adds them up (upstream/chunked-loss).
     """
     if not loss_named(host.loss_type).over_window:
         return nullcontext()
@@ -107,7 +107,7 @@ def reduced_once(host: Host, model: nn.Module) -> AbstractContextManager[None]:
     Chunks, and CHORD's supervised batch, are passes of their own under one backward pass. A reentrant
     checkpoint, which ms-swift takes under DeepSpeed and FSDP, has a backward pass of its own, so a gradient
     comes once for each: ZeRO-2 stops at the second ("Gradient computed twice"), ZeRO-3 reduces them wrongly
-    (F35 in docs/findings.md). Goes when ms-swift checkpoints such runs without reentrance.
+    (F35 in docs/findings.md). Remove when ms-swift checkpoints them without reentrance.
     """
     several = host.dynamic_num_samples or host.chord_sft_iterator is not None
     sharded = host.is_deepspeed_enabled or host.is_fsdp_enabled
@@ -133,7 +133,7 @@ def over_our_pass(
     inputs_of = batch["model_inputs"]
     grpo_batch = batch["grpo_batch"]
     with (
-        # It goes through the wrappers with all rows to come to the hidden states: our pass goes by itself.
+        # ms-swift runs all rows through the wrappers to get hidden states; our pass runs by itself.
         swapped(host, "_forward_redirection", lambda wrapped, unwrapped, method, **rows: method()),
         swapped(
             host,
@@ -157,7 +157,7 @@ def _formula(loss: nn.Module) -> Callable[..., LigerLoss] | None:
 
 
 def _of_logps(loss: nn.Module) -> Callable[..., LigerLoss]:
-    """Stands in for liger's module: takes log-probs for hidden states."""
+    """Stand-in for liger's module that takes log-probs in place of hidden states."""
     formula = _formula(loss)
     assert formula is not None
     options = {

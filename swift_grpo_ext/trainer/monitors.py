@@ -64,7 +64,7 @@ class Monitors:
             self.guard.together("set-up of the monitors", self._set_up)
 
     def _set_up(self) -> None:
-        """From now on the vision tower's time is a phase, whoever calls it."""
+        """Time the vision tower as a phase from now on, whoever calls it."""
         assert self.watch
         host = self._host
         self.tracer.begin(self.watch.journal)

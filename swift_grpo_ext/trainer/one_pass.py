@@ -1,6 +1,6 @@
 """One pass over a micro-batch: from the inputs of the model to the log-probs of its completions.
 
-The way of the tensors, top down: `OnePass.run` leaves out the completions that nobody needs, `scores` cuts
+The path of the tensors, top down: `OnePass.run` leaves out the completions that nobody needs, `scores` cuts
 the micro-batch into parts where memory asks for it, `_scores_of_part` runs the model over a pack or rows.
 What a pass took is in the record that it returns.
 """
@@ -60,7 +60,7 @@ class PassRecord:
 
 @dataclass(frozen=True)
 class OnePass:
-    """The shortest way from a request to its answer, of the features that a run has."""
+    """Shortest computation of a request's answer with the features that a run has."""
 
     features: Features
     tower: TowerCalls | None  # of a family whose images can be told apart, where no features are kept
@@ -92,7 +92,7 @@ class OnePass:
 
     def scores(self, request: Request, parts: Sequence[MicroBatch]) -> Float[Tensor, "batch keep 2"]:
         """Log-probs and entropies of the completions of some parts, 0 at tokens without a loss."""
-        if not self.recomputes:  # chunks of ms-swift's keep their graphs, too
+        if not self.recomputes:  # ms-swift's chunks keep their graphs, too
             scores = [self._scores_of_part(request, part) for part in parts]
             return scores[0] if len(scores) == 1 else torch.stack(scores).sum(0)
         return summed([partial(self._scores_of_part, request, part) for part in parts])
@@ -101,7 +101,7 @@ class OnePass:
         base = request.base
         head = base.get_output_embeddings()
         inputs = batch.forward_inputs(encoded=request.vision is not None and batch.media is not None)
-        # Of the forward as it is now: liger puts one without it in the place of the one that ms-swift read.
+        # Read now: liger replaces the forward that ms-swift read by one without this argument.
         if "logits_to_keep" not in signature(base.forward).parameters:
             inputs.pop("logits_to_keep", None)
         options: dict[str, Any] = {

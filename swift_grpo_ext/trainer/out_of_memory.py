@@ -1,4 +1,4 @@
-"""A step that runs out of memory: in halves where all ranks can follow, else told what sets its size."""
+"""Steps that run out of memory: run in halves if all ranks can, else an error names what sets their size."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,7 +14,7 @@ from swift_grpo_ext.trainer.distributed import agreed_max, is_alone, waits_for_g
 from swift_grpo_ext.trainer.host import Host
 from swift_grpo_ext.trainer.samples import Batch, LossValue, Row
 
-OURS = "swift-grpo-ext: "  # how the line begins that names what to set
+OURS = "swift-grpo-ext: "  # beginning of the line that names what to set
 
 
 @contextmanager
@@ -42,7 +42,7 @@ class Halves:
         self.parts = 1
         self._inputs: Batch | None = None  # of the first step
         self._logged: dict[str, int] = {}  # values of each figure before its loss
-        self._tried = False  # a whole micro-batch, backward pass included
+        self._tried = False  # a whole micro-batch has run, backward pass included
 
     def halve(self, error: BaseException | None) -> None:
         """Compute each micro-batch in twice as many parts from now on. Every rank must come here.

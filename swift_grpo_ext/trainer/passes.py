@@ -34,7 +34,7 @@ from swift_grpo_ext.trainer.sampling import sampled_once
 from swift_grpo_ext.trainer.stock_rows import encodes_one_by_one, why_wrong
 from swift_grpo_ext.trainer.tower import RunTower
 
-_CHUNKS = 2**30  # in the place of a number of packs: more than there can be
+_CHUNKS = 2**30  # instead of a number of packs; more than there can be
 
 
 class PassKind(NamedTuple):
@@ -67,7 +67,7 @@ class Passes:
         self._cut = cut
         self._say = once_of_run(host)
         self._tells_rows = True  # how a server's first rows of several turns are computed
-        self.halves = Halves(host)  # in how many parts a micro-batch is computed
+        self.halves = Halves(host)  # number of parts in which a micro-batch is computed
         self.work = PassWork(host)
         self.batches = BatchRecords()  # what is known of each micro-batch
         base = base_model(host, host.model)
@@ -109,7 +109,7 @@ class Passes:
     # Of a generation batch.
 
     def start_generation_batch(self) -> None:
-        """Let go of the features of the generation batch before; those of training outlive an evaluation."""
+        """Drop the features of the previous generation batch; those of training outlive an evaluation."""
         for training, vision in self._vision.items():
             if self._host.model.training or not training:
                 vision.cache.clear()
@@ -161,7 +161,7 @@ class Passes:
         return swapped(host, "dynamic_num_samples", False) if record.packs else nullcontext()
 
     def _packs_of(self, batch: MicroBatch) -> int:
-        """Into how many packs a micro-batch is cut, as many on every rank; 0 if one of them cannot pack."""
+        """Number of packs of a micro-batch, the same on every rank; 0 if one of them cannot pack."""
         args = self._host.args
         training = self._host.model.training
         width = batch.inputs["input_ids"].shape[1]
@@ -226,7 +226,7 @@ class Passes:
         )
 
     def _noted(self, asked: Asked, made: PassRecord) -> Scores:
-        """The scores of a pass that is made; what it took is written down."""
+        """Scores of a finished pass; its work is recorded."""
         record = self.batches.of(asked.grpo_batch)
         record.forwarded = made.tokens
         if made.note:
@@ -263,7 +263,7 @@ class Passes:
         return reference is not None and unwrapped(model) is unwrapped(reference)
 
     def _analysed(self, model_inputs: Inputs, grpo_batch: GRPOBatch, features: Features) -> MicroBatch:
-        """Images and groups of a micro-batch; found out once."""
+        """Images and groups of a micro-batch, analysed once."""
         form = self._form if "shared_prefix" in features else None
         record = self.batches.of(grpo_batch)
         known = record.batch
@@ -303,7 +303,7 @@ class Passes:
 
 
 def _way_of(batch: MicroBatch, parts: list[MicroBatch], number: int, size: int) -> str:
-    """How many rows are computed, in words."""
+    """The computation of so many rows, in words."""
     if number == _CHUNKS:
         return f"not packed (one rank could not); running chunks of {size} rows"
     tokens = int(batch.inputs["attention_mask"].sum())

@@ -96,7 +96,7 @@ class Reference:
         return values
 
     def save(self, checkpoint: Path) -> None:
-        """Put the copy, if there is one, into a checkpoint; of FSDP2 no rank has it whole."""
+        """Save the copy, if any, in a checkpoint; not under FSDP, where no rank has it whole."""
         host = self._host
         if self._values and host.accelerator.is_main_process and not host.is_fsdp_enabled:
             path = checkpoint / START
@@ -105,7 +105,7 @@ class Reference:
 
 
 def _divide_again(model: nn.Module) -> None:
-    """Let go of whole parameters that FSDP2 keeps after a forward: the next would take them as they are."""
+    """Free whole parameters that FSDP2 keeps after a forward: the next one would use them unchanged."""
     for module in model.modules():
         if isinstance(module, FSDPModule):
             module.reshard()
@@ -113,7 +113,7 @@ def _divide_again(model: nn.Module) -> None:
 
 @torch.no_grad()
 def exchanged(parameters: Mapping[str, nn.Parameter], values: Values) -> Values:
-    """Give parameters the values that are named; those that all had before. On every rank."""
+    """Copy values into the parameters that they name; returns all former values. On every rank."""
     divided = [parameter for parameter in parameters.values() if hasattr(parameter, "ds_id")]
     with _gathered(divided) if divided else nullcontext():
         before = {name: parameter.detach().clone() for name, parameter in parameters.items()}

@@ -91,7 +91,7 @@ class Rollout:
         """Answers of the engine, one for each request; a group's prompt is handed to vLLM once."""
         host = self._host
         server = host.vllm_mode == "server"
-        # Of greedy ones vLLM refuses several: they are the same.
+        # vLLM refuses several greedy completions of a request: they are the same.
         if config is None or config.n != 1 or config.temperature == 0:
             return infer(requests, config)
         comms = host.vllm_client.pynccl_comms if server else ()

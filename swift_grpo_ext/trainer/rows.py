@@ -44,7 +44,7 @@ RowProblems = dict[str, RowProblem]
 def require_enough(rows: int, prompts: int) -> None:
     """Refuse a run of fewer rows than a generation batch has prompts.
 
-    No batch is ever full: ms-swift would train for no step, and end as if it had.
+    ms-swift would never fill a batch, and end without a step as if it had trained.
 
     Raises:
         RefusedError: There are too few rows.
@@ -135,7 +135,7 @@ class Rows:
     def _turn(self, samples: Sequence[VisionSample]) -> None:
         """Turn pictures as their EXIF orientation says, or say how many of rows with boxes have one."""
         turns = current_settings().turn_images
-        # Every picture is read for that, and a turned one is written anew: until it has been said.
+        # Reads every picture and rewrites turned ones; without turning, only until it has been reported.
         looks = turns or (
             not self._told_of_turned
             and any(
@@ -165,8 +165,8 @@ class Rows:
 
     @contextmanager
     def named_in_errors(self, samples: Sequence[VisionSample]) -> Iterator[None]:
-        """Say of an exception which of the rows cannot be encoded: ms-swift's own templates do not."""
-        dataset = self._rows_now()  # what fails in a rollout leaves the model in eval mode
+        """On an exception, name the rows that cannot be encoded: ms-swift's own templates do not."""
+        dataset = self._rows_now()  # a failed rollout leaves the model in eval mode
         try:
             yield
         except Exception:

@@ -83,7 +83,7 @@ def _turns(values: list[Any]) -> list[list[Any]]:
 def cut_placeholders(
     sample: VisionSample, forbidden: Collection[int], tokenizer: PreTrainedTokenizerBase
 ) -> bool:
-    """End each of a sample's turns before its first forbidden token; whether there was one."""
+    """End each of a sample's turns before its first forbidden token; True if there was one."""
     ids = sample.response_token_ids
     masks = sample.response_loss_mask
     turns = _turns(ids)
@@ -95,6 +95,6 @@ def cut_placeholders(
     if masks:
         cut = [mask[: len(left)] for mask, left in zip(_turns(masks), kept, strict=False)]
         sample.response_loss_mask = cut if isinstance(masks[0], list) else cut[0]
-    sample.rollout_logprobs = []  # of other tokens than those that are left
+    sample.rollout_logprobs = []  # they were of the tokens before the cut
     sample.messages[-1] = {**sample.messages[-1], "content": tokenizer.decode(kept[-1])}
     return True

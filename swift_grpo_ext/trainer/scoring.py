@@ -1,4 +1,4 @@
-"""Rewards in the trainer: one way through for each on every rank, judged by all ranks together."""
+"""Rewards in the trainer: each takes the same way on every rank, and all ranks judge them together."""
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import zip_longest
@@ -74,7 +74,7 @@ class Scoring:
         require_known(sorted({*self._table.rewards}.difference(names, host.reward_func_names)), SETTING)
 
     def _require_rows(self, name: str, scored: Scored) -> None:
-        """Say at once of a reward, by its typed name, that the dataset has no row of its tasks."""
+        """Warn at once, by a reward's typed name, if the dataset has no row of its tasks."""
         dataset, column, tasks = self._host.train_dataset, scored.task_column, scored.rule.tasks
         if tasks and column in (getattr(dataset, "column_names", None) or ()):
             values = set(map(str, dataset.unique(column)))

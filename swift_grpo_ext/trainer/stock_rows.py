@@ -1,4 +1,4 @@
-"""ms-swift's own log-probs of a micro-batch's first rows: what the first pass of a kind is held against."""
+"""ms-swift's own log-probs of a micro-batch's first rows, with which the first pass of a kind is compared."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -64,7 +64,7 @@ def why_wrong(
 def _in_two_layouts(
     model: nn.Module, batch: MicroBatch, stock: Stock, rows: range, dtype: torch.dtype
 ) -> tuple[PerToken, PerToken]:
-    """Log-probs of rows one by one, and below fp32 in another layout; at once where they cannot be parted."""
+    """Log-probs of rows one by one, and below fp32 in another layout; whole where rows cannot be split."""
 
     def in_batches_of(size: int) -> PerToken:
         parts = (rows[start : start + size] for start in rows[::size])

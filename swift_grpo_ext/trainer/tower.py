@@ -42,7 +42,7 @@ class RunTower:
         return agreed_max(calls, self._host.accelerator.device) if gathers_parameters(self._host) else calls
 
     def end_micro_batch(self) -> None:
-        """After the last one of a step, a trained tower without a picture is left as it is.
+        """After a step's last micro-batch, leave a trained tower without a picture unchanged.
 
         Not under DeepSpeed, which keeps gradients in buffers of its own.
         """

@@ -1,7 +1,7 @@
 """Facts about vision-language families for the rest of the package, as data.
 
-Nothing outside asks for the name of a family, which is a row of `ENTRIES`, with a file of this folder where
-there is more to know. Needs neither torch nor ms-swift.
+Code outside never asks for the name of a family, which is a row of `ENTRIES`, with a file in this folder
+if more is known. Needs neither torch nor ms-swift.
 """
 
 from __future__ import annotations
