@@ -1,4 +1,4 @@
-"""M9: an adapter that Megatron saved has names of older checkpoints, and PEFT loads nothing of it."""
+"""M9: Megatron saves an adapter under the weight names of older checkpoints, so PEFT loads none of it."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ TARGET = "mcore_bridge.bridge.gpt_bridge:GPTBridge._convert_hf_state_dict"
 def fix(
     convert: Callable[..., dict[str, Tensor]], bridge: Any, weights: dict[str, Tensor], to_mcore: bool
 ) -> dict[str, Tensor]:
-    """Leave an adapter that is saved its names, which are those of transformers' modules.
+    """Keep the names of transformers' modules when an adapter is saved.
 
-    Whole checkpoints keep the older names, which transformers knows, and so do weights on their way to vLLM.
+    Full checkpoints keep the older names, which transformers knows, and so do weights sent to vLLM.
     mcore-bridge loads both.
     """
     if bridge._is_saving and bridge._peft_format:

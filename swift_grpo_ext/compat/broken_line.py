@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 def fix(
     load: Callable[..., Dataset], loader: DatasetLoader, dataset_path: str, dataset_meta: DatasetMeta
 ) -> Dataset:
-    """Load a file; if that fails because a line is broken, say which, in one line.
+    """Load a file; if that fails because of a broken line, name that line in a one-line error.
 
     Raises:
         SystemExit: With status 1.
-        DatasetGenerationError: The file has no broken line; it is left as it came.
+        DatasetGenerationError: The file has no broken line; the original error is re-raised.
     """
     from datasets.exceptions import DatasetGenerationError
 
@@ -47,7 +47,7 @@ def fix(
 
 
 def broken_line(path: Path, most: int | None = None) -> DatasetRowError | None:
-    """The first line of a JSONL file that is not an object, as an error; None if none of so many is."""
+    """Error for the first line of a JSONL file, among the first ``most``, that is not an object, or None."""
     if path.suffix != ".jsonl" or not path.is_file():
         return None
     with path.open("rb") as file:
@@ -58,7 +58,7 @@ def broken_line(path: Path, most: int | None = None) -> DatasetRowError | None:
 
 
 def _fault(line: bytes) -> str:
-    """What is wrong with a line; empty if nothing is."""
+    """The fault of a line as a sentence; empty for a sound line."""
     try:
         row = json.loads(line) if line.strip() else {}
     except RecursionError:

@@ -22,10 +22,9 @@ TARGET = "mcore_bridge.model.mm_gpts.qwen3_vl:Qwen3VL_Vit"
     remove_when="mcore-bridge sums the gradients of the deepstack features that it slices",
 )
 def fix(prepare: Callable[..., None], vit: Any, hf_config: PretrainedConfig) -> None:
-    """Let the deepstack features collect their gradient from all ranks before the tower gets it.
+    """Sum the gradient of the deepstack features over all ranks before it reaches the tower.
 
-    Each rank cuts out the features of its own tokens, and autograd does not see what the others do with
-    theirs.
+    Each rank slices out the features of its own tokens, and autograd does not see how the others use theirs.
     """
     prepare(vit, hf_config)
     if vit.config.sequence_parallel and vit.config.tensor_model_parallel_size > 1:

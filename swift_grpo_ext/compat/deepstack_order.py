@@ -1,4 +1,4 @@
-"""M8: of several rows the deepstack of Qwen3-VL adds an image's features to tokens of other images."""
+"""M8: with several rows in a batch, Qwen3-VL's deepstack adds an image's features to other images' tokens."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ def fix(
     visual: nn.Module,
     hf_config: PretrainedConfig,
 ) -> dict[str, Tensor]:
-    """Let the tower return the deepstack features in the order in which they are added to hidden states.
+    """Make the tower return the deepstack features in the order in which they are added to hidden states.
 
-    Those are ``(position, row, size)``, so a mask takes the first position of all rows first. The tower
-    encodes row after row, which is the same order for one row only.
+    Hidden states are ``(position, row, size)``, so a mask selects the first position of all rows first. The
+    tower encodes row after row, which is the same order only for a single row.
     """
     tokens = inputs["input_ids"]
     has_images = any(inputs.get(name) is not None for name in ("pixel_values", "pixel_values_videos"))
@@ -53,7 +53,7 @@ def fix(
 
 
 def _order(tokens: Int[Tensor, "row position"], hf_config: PretrainedConfig) -> Int[Tensor, " visual"]:
-    """Which of the tower's features, row by row and images before videos, takes the place of each."""
+    """Number of the tower's feature (row by row, images before videos) that takes the place of each."""
     images, videos = (tokens == number for number in (hf_config.image_token_id, hf_config.video_token_id))
     image_numbers = images.flatten().cumsum(0) - 1
     video_numbers = videos.flatten().cumsum(0) - 1 + images.sum()

@@ -1,4 +1,4 @@
-"""M3: experts that each tensor-parallel rank has in full get the gradient of that rank's tokens alone."""
+"""M3: experts replicated on the tensor-parallel ranks get only the gradient of their own rank's tokens."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def probe() -> bool:
-    """True if Megatron decides by the size of expert parallelism alone who sums the gradients of experts."""
+    """True if Megatron picks the ranks that sum expert gradients by the expert-parallel size alone."""
     from megatron.core.transformer.moe import experts
 
     return "expert_tensor_parallel_size" not in inspect.getsource(experts)
@@ -29,7 +29,7 @@ def probe() -> bool:
 def fix(
     wrap_model: Callable[..., Any], args: Any, models: list[nn.Module], *rest: Any, **options: Any
 ) -> Any:
-    """Let the gradients of experts be summed over all ranks that have the same experts."""
+    """Sum the gradients of experts over all ranks that hold the same experts."""
     from megatron.core import mpu
 
     split = mpu.get_expert_tensor_parallel_world_size() != mpu.get_tensor_model_parallel_world_size()
@@ -39,12 +39,12 @@ def fix(
 
 
 def sum_over_expert_ranks(models: Iterable[nn.Module]) -> None:
-    """Mark the weights of experts as Megatron does it where expert parallelism is on.
+    """Mark the weights of experts as Megatron does when expert parallelism is on.
 
-    ``allreduce`` False puts a weight into the buffers that are summed over the expert data-parallel ranks, to
-    which the tensor-parallel ranks belong here; else it is summed over the other data-parallel ranks only.
+    ``allreduce`` False puts a weight into the buffers that are summed over the expert data-parallel ranks,
+    which include the tensor-parallel ranks here; otherwise it is summed over data-parallel ranks only.
     """
     for model in models:
         for name, weight in model.named_parameters():
-            if ".experts." in name:  # their classes are others in each release
+            if ".experts." in name:  # by name: the classes of experts differ between releases
                 weight.allreduce = False

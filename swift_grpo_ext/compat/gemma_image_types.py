@@ -1,4 +1,4 @@
-"""F41: Gemma 3's image tokens are marked as text, so those of an image do not see each other."""
+"""F41: Gemma 3's image tokens are marked as text, so the tokens of an image do not attend to each other."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from swift.template.templates.gemma import Gemma3VisionTemplate
 
 TARGET = "swift.template.templates.gemma:Gemma3VisionTemplate._encode"
-# Of transformers from 5.15 on: the processor's image token is the one in front of an image's tokens.
+# From transformers 5.15 on, the processor's image token is the one that begins an image.
 _PROCESSOR = "transformers.models.gemma3.processing_gemma3:Gemma3Processor.__init__"
 
 
@@ -29,7 +29,7 @@ _PROCESSOR = "transformers.models.gemma3.processing_gemma3:Gemma3Processor.__ini
 def fix(
     encode: Callable[..., dict[str, Any]], template: Gemma3VisionTemplate, inputs: StdTemplateInputs
 ) -> dict[str, Any]:
-    """Mark the tokens that the features of images go to."""
+    """Mark the placeholder tokens that image features replace."""
     encoded = encode(template, inputs)
     of_images = template.processor.tokenizer.image_token_id
     encoded["token_type_ids"] = [int(token == of_images) for token in encoded["input_ids"]]

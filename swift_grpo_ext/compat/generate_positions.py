@@ -1,4 +1,4 @@
-"""F47: transformers 4 cuts positions of three axes, which ``generate`` gets from ms-swift, wrongly."""
+"""F47: transformers 4 slices the three-axis positions that ms-swift passes to ``generate`` on a wrong axis."""
 
 from collections.abc import Callable
 from typing import Any
@@ -18,7 +18,7 @@ from swift_grpo_ext.compat.patch import in_source, patch
     after="swift.template",
 )
 def fix(generate: Callable[..., Any], template: Any, model: Any, *args: Any, **kwargs: Any) -> Any:
-    """Let the model find such positions itself, which it does with the deltas that later steps need."""
+    """Let the model compute such positions itself, together with the deltas that later steps need."""
     if getattr(kwargs.get("position_ids"), "ndim", 0) == 3:
         del kwargs["position_ids"]
     return generate(template, model, *args, **kwargs)

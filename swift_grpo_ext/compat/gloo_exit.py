@@ -1,4 +1,4 @@
-"""F25: a run on gloo that has finished well ends with SIGABRT, now and then."""
+"""F25: a run on gloo that has finished successfully sometimes ends with SIGABRT."""
 
 import atexit
 import sys
@@ -8,7 +8,7 @@ from swift_grpo_ext.compat.patch import patch
 
 
 def probe() -> bool:
-    """True if this torch has gloo: none destroys its groups at the end of a process."""
+    """True if this torch has gloo: no release destroys gloo's groups when the process exits."""
     import torch.distributed as dist
 
     return dist.is_available() and dist.is_gloo_available()
@@ -23,12 +23,12 @@ def probe() -> bool:
     wraps=True,
 )
 def fix(destroy_process_group: Callable[..., object]) -> Callable[..., object]:
-    """Destroy gloo's groups while the interpreter is whole: that ends their threads."""
+    """Destroy gloo's groups before the interpreter shuts down, which ends their threads."""
 
     def leave() -> None:
         import torch.distributed as dist
 
-        # A process that failed may have collectives under way whose partners never come.
+        # A failed process may have collectives in flight that the other ranks never join.
         failed = getattr(sys, "last_value", None) is not None
         if not failed and dist.is_initialized() and dist.get_backend() == "gloo":
             destroy_process_group()

@@ -17,7 +17,7 @@ TARGET = "deepspeed.utils.groups:_create_zero_param_parallel_group"
     wraps=True,
 )
 def fix(create_group: Callable[..., object]) -> Callable[..., object]:
-    """Keep the group that the first model made: it depends on the ranks and the size alone."""
+    """Reuse the group that the first model created: it depends only on the ranks and the size."""
     made: list[int] = []
 
     @functools.wraps(create_group)

@@ -16,6 +16,6 @@ _TARGET = "swift.template.templates.internvl:InternvlhfTemplate.replace_tag"
     remove_when="ms-swift's internvl_hf template gives vLLM the new line after an image",
 )
 def fix(replace_tag: Callable[..., object], *args: object) -> object:
-    """Write what the checkpoint's chat template and the training prompt write."""
-    found = replace_tag(*args)
-    return [f"{_IMAGE}\n"] if found == [_IMAGE] else found
+    """Write the same as the checkpoint's chat template and the training prompt."""
+    replacement = replace_tag(*args)
+    return [f"{_IMAGE}\n"] if replacement == [_IMAGE] else replacement

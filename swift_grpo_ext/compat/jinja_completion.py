@@ -1,4 +1,4 @@
-"""F21: ``--template_backend jinja``: the sampled tokens are not in the row that is trained on."""
+"""F21: with ``--template_backend jinja`` the row that is trained on lacks the sampled tokens."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ if TYPE_CHECKING:
     "F21",
     "swift.template.base:Template._encode",
     fingerprint="self, inputs",
-    # Every message goes through the checkpoint's template, which knows text alone.
+    # Every message goes through the checkpoint's template, which handles only text.
     probe=lambda: not in_source("swift.template.base:Template._jinja_encode", "token_ids"),
     remove_when="ms-swift's jinja backend takes completions as token ids",
 )
 def fix(encode: Callable[..., dict[str, Any]], template: Template, inputs: StdTemplateInputs) -> object:
-    """Put sampled ids, for which the checkpoint's template has no text, behind the prompt that it writes.
+    """Append the sampled token ids to the prompt that the checkpoint's template writes.
 
     Raises:
-        RefusedError: An earlier turn was sampled, too: its place in the prompt is not known.
+        RefusedError: An earlier turn was sampled, too: its place in the prompt is unknown.
     """
     messages = inputs.messages
     completion = sampled_tokens(messages[-1]) if template.template_backend == "jinja" and messages else None
@@ -56,6 +56,6 @@ def sampled_tokens(message: dict[str, object]) -> list[tuple[int, float]] | None
     if isinstance(content, dict) and "token_ids" in content:
         pairs = zip(content["token_ids"], content["loss_scale"], strict=True)
         return [(int(token), float(weight)) for token, weight in pairs]
-    if isinstance(content, list) and content and all(isinstance(one, int) for one in content):
+    if isinstance(content, list) and content and all(isinstance(token, int) for token in content):
         return [(token, 1.0) for token in content]
     return None

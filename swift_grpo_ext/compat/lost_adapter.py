@@ -1,4 +1,4 @@
-"""F36: weights of an adapter that the model has no place for are passed over, all of them if need be."""
+"""F36: adapter weights that the model has no place for are silently skipped, even if that is all of them."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ if TYPE_CHECKING:
     fingerprint="self, model_id, *args, **kwargs",
     probe=lambda: in_source("swift.tuners.peft:load_adapter", "warning_once(f'Unexpected LoRA keys"),
     remove_when="ms-swift or PEFT refuses an adapter of which a weight reached nothing",
-    after="swift.tuners.peft",  # which puts its own in the place of PEFT's
+    after="swift.tuners.peft",  # which replaces PEFT's method with its own
 )
 def fix(
     load: Callable[..., Any], model: PeftModel, model_id: str | PathLike[str], *args: object, **kwargs: object
 ) -> Any:
-    """Load an adapter; say which of its weights reach nothing.
+    """Load an adapter; warn about weights that the model has no place for.
 
     Raises:
-        RefusedError: None of its weights reaches the model, which would be the one without it.
+        RefusedError: None of its weights reaches the model, which would run as if without it.
     """
     from swift.utils import get_logger
 

@@ -1,4 +1,4 @@
-"""M6: rows of GLM-4.5V carry the token types of their images alone, and mcore-bridge wants all tokens'."""
+"""M6: GLM-4.5V rows carry token types for their images only, but mcore-bridge needs them for all tokens."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TARGET = "swift.template.templates.glm:GLM4_5VTemplate._encode"
 def fix(
     encode: Callable[..., dict[str, Any]], template: GLM4_5VTemplate, inputs: StdTemplateInputs
 ) -> dict[str, Any]:
-    """Drop them: positions are made from the token ids, and so is the mask of the images."""
+    """Drop the token types: positions and the image mask are computed from the token ids."""
     encoded = encode(template, inputs)
     encoded.pop("mm_token_type_ids", None)
     return encoded

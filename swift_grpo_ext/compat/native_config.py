@@ -1,4 +1,4 @@
-"""C1: the config of a checkpoint of a native class is read without running code that comes with it."""
+"""C1: read a checkpoint's config without running its remote code if transformers has the model class."""
 
 from collections.abc import Callable
 from typing import Any
@@ -17,7 +17,7 @@ from swift_grpo_ext.models.families import is_native
     wraps=True,
 )
 def fix(auto_config: Any) -> Callable[..., object]:
-    """A config class that trusts no code for native classes, whatever it is asked for."""
+    """A config class that never trusts remote code for native classes, even if asked to."""
 
     class NativeAutoConfig(auto_config):
         @classmethod

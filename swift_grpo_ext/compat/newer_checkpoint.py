@@ -1,4 +1,4 @@
-"""F45: transformers 4 reads what 5 has saved, and fails far from the cause, or draws weights at random."""
+"""F45: transformers 4 misreads checkpoints saved by 5: it fails far from the cause, or randomizes weights."""
 
 from collections.abc import Callable
 from typing import Any
@@ -11,11 +11,11 @@ from swift_grpo_ext.hugging_face.checkpoints import check_readable
     "F45",
     "swift.model.model_meta:_get_model_info",
     fingerprint="model_dir, model_type, quantization_config",
-    probe=lambda: True,  # of the release of transformers, which the defect names
+    probe=lambda: True,  # depends only on the transformers releases that the defect names
     remove_when="ms-swift no longer takes transformers 4",
 )
 def fix(read: Callable[..., Any], model_dir: str, *args: object, **kwargs: object) -> Any:
-    """Read what is to be known of a checkpoint, if the installed transformers can.
+    """Read a checkpoint's model info, if the installed transformers can load the checkpoint.
 
     Raises:
         EnvironmentMismatchError: It cannot.

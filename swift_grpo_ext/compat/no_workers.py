@@ -1,4 +1,4 @@
-"""ms-swift 4.5.3 keeps dataloader workers alive by default, and torch refuses that where there are none."""
+"""ms-swift 4.5.3 sets persistent dataloader workers by default, which torch refuses without workers."""
 
 from collections.abc import Callable
 from typing import Any
@@ -9,7 +9,7 @@ TARGET = "swift.trainers.arguments:TrainArgumentsMixin.__post_init__"
 
 
 def probe() -> bool:
-    """True if workers persist by default, and nobody looks whether there are any."""
+    """True if workers persist by default, without a check that there are any."""
     from swift.trainers.arguments import TrainArgumentsMixin
 
     persist = bool(TrainArgumentsMixin.dataloader_persistent_workers)
@@ -24,7 +24,7 @@ def probe() -> bool:
     remove_when="ms-swift 4.5 is no longer supported",
 )
 def fix(post_init: Callable[..., None], arguments: Any) -> None:
-    """Without workers, none persist."""
+    """Turn persistent workers off when there are no workers."""
     post_init(arguments)
     if arguments.dataloader_num_workers == 0:
         arguments.dataloader_persistent_workers = False

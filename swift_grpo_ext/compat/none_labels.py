@@ -1,4 +1,4 @@
-"""A1, A2: templates whose image merge needs labels get them, and no length limit cuts what RL reads."""
+"""A1, A2: lend labels to templates whose image merge needs them, and lift the length limit meanwhile."""
 
 from __future__ import annotations
 
@@ -48,13 +48,13 @@ def probe() -> bool:
 def fix(
     hook: Callable[..., Any], template: Template, model: PreTrainedModel, args: Any, kwargs: dict[str, Any]
 ) -> tuple[object, dict[str, object]]:
-    """Where labels are missing, as in GRPO, lend the template ignored ones and take them back.
+    """Lend the template ignored labels where a batch has none, as in GRPO, and remove them afterwards.
 
     The model never sees them: it would compute a loss. Meanwhile the template has no ``max_length``: some
-    cut the embeddings there, and with them the end of the completion.
+    templates truncate the embeddings to it, and so lose the end of the completion.
 
     Raises:
-        RefusedError: The embeddings do not line up with the tokens all the same.
+        RefusedError: The embeddings still do not line up with the tokens.
     """
     input_ids = kwargs.get("input_ids")
     if input_ids is None or kwargs.get("labels") is not None:
@@ -78,10 +78,10 @@ def fix(
 
 
 def misalignment(before: dict[str, Any], after: dict[str, Any]) -> str:
-    """Why positions counted from the end differ between tokens and embeddings; empty if they agree.
+    """Explain how positions counted from the end differ between tokens and embeddings; empty if they agree.
 
-    Templates that expand image tokens inside the forward are fine as long as every row of the batch grows by
-    the same number. Which rows have grown shows in the attention mask that they return.
+    Templates that expand image tokens inside the forward pass are fine as long as every row of the batch
+    grows by the same number. The attention mask that they return shows how much each row has grown.
     """
     embedded = after.get("inputs_embeds", after.get("input_ids"))
     batch, tokens = before["input_ids"].shape

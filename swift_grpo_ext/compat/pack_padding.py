@@ -1,4 +1,4 @@
-"""M2: the padding of a Megatron pack counts as further completions."""
+"""M2: the padding of a Megatron pack is counted as extra completions."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ def fix(
     logits_to_keep: int | None = None,
     **rest: Any,
 ) -> Any:
-    """Return the rows of completions only, in Megatron's frame.
+    """Return only the rows of completions, in Megatron's frame.
 
-    With sequence parallelism a pack is padded to a multiple of the ranks, with tokens at position 0, each of
-    which looks like the start of a row.
+    With sequence parallelism a pack is padded to a multiple of the ranks with tokens at position 0, and each
+    of these looks like the start of a row.
     """
     mask, lengths, longest = build(labels, batch_size, logits_to_keep=logits_to_keep, **rest)
     if logits_to_keep is not None:

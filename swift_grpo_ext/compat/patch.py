@@ -1,4 +1,4 @@
-"""What a patch is, how it is put on, and how it is taken off again."""
+"""Definition of a patch: its metadata, its target, and the decorator that makes one."""
 
 import functools
 import inspect
@@ -15,7 +15,7 @@ Fix = Callable[[Callable[..., Any]], Callable[..., Any]]  # takes the original a
 
 
 class State(StrEnum):
-    """What became of a patch in this process."""
+    """Outcome of a patch in this process."""
 
     APPLIED = "applied"
     WAITING = "waiting"  # its target is not imported yet; it is applied when it is
@@ -28,19 +28,19 @@ class State(StrEnum):
 class Patch:
     """How a defect of ms-swift or its stack is fixed while it runs."""
 
-    defect: Defect  # what it fixes: the id, the releases and the report stand there
+    defect: Defect  # the defect that it fixes, with its id, releases and report
     target: str  # what is replaced, as ``package.module:Class.method`` or ``package.module:function``
-    # The target's `signature_of` in the releases that the patch was written for; it touches no other.
+    # The target's `signature_of` in the releases that the patch was written for; others are left alone.
     fingerprint: str
-    probe: Callable[[], bool]  # the defect shows here: runs once, in milliseconds, without a device
+    probe: Callable[[], bool]  # True if the defect is present; runs once, in milliseconds, without a device
     fix: Fix
-    remove_when: str  # the rule by which the patch can go
-    # The module whose import must have ended before: the target's of ms-swift, else the top-level package.
+    remove_when: str  # the condition under which the patch can be removed
+    # Module that must be imported first; by default the target's for ms-swift, else the top-level package.
     after: str = ""
 
     @property
     def id(self) -> str:
-        """Its name: that of the defect, and a word or two."""
+        """The patch's name: that of the defect, sometimes with a suffix."""
         return self.defect.patch
 
     @property
@@ -60,9 +60,9 @@ def patch(
     after: str = "",
     wraps: bool = False,
 ) -> Callable[[Callable[..., Any]], Patch]:
-    """Decorator: a `Patch` out of what is called instead of the target, which it gets as its first argument.
+    """Decorator that makes a `Patch` of a function called instead of the target, its first argument.
 
-    With ``wraps`` out of a `Fix`, which is called once, when the patch is put on.
+    With ``wraps`` the decorated function is a `Fix`, called once, when the patch is applied.
     """
 
     def as_patch(instead: Callable[..., Any]) -> Patch:
@@ -82,14 +82,14 @@ def patch(
 
 
 def signature_of(function: Callable[..., object]) -> str:
-    """Parameters as they are written, but for annotations and the values of defaults: releases change them
-    without changing what a wrapper sees.
+    """Parameters as written, without annotations and values of defaults, which releases change without
+    changing what a wrapper sees.
     """
     signature = inspect.signature(function)
     empty = inspect.Parameter.empty
     plain = [
-        one.replace(annotation=empty, default=one.default if one.default is empty else ...)
-        for one in signature.parameters.values()
+        parameter.replace(annotation=empty, default=parameter.default if parameter.default is empty else ...)
+        for parameter in signature.parameters.values()
     ]
     written = str(inspect.Signature(plain)).replace("=Ellipsis", "=")
     return written[1:-1]
@@ -104,7 +104,7 @@ class Target:
 
     @functools.cached_property
     def owner(self) -> object:
-        """Module or class that the attribute is looked up on; ImportError or AttributeError if none is."""
+        """Module or class that holds the attribute; raises ImportError or AttributeError if it is missing."""
         module, _, qualified = self.path.partition(":")
         owner: Any = import_module(module)
         for name in qualified.split(".")[:-1]:
@@ -117,17 +117,17 @@ class Target:
         return self.path.rpartition(":")[2].rpartition(".")[2]
 
     def get(self) -> Any:
-        """The attribute as a call sees it."""
+        """The attribute as a caller sees it."""
         return getattr(self.owner, self.name)
 
     def replace(self, new: object) -> None:
-        """Put `new` in place, as a static or class method where the old one was such."""
+        """Put `new` in place, as a static or class method if the old one was."""
         self._before = vars(self.owner).get(self.name, _ABSENT)
         kind = type(inspect.getattr_static(self.owner, self.name))
         setattr(self.owner, self.name, kind(new) if kind in (staticmethod, classmethod) else new)
 
 
 def in_source(path: str, *texts: str) -> bool:
-    """Whether the source of a function, named as a `Patch` names its target, has all of some texts."""
+    """True if the source of a function, named as a `Patch` names its target, contains all of the texts."""
     source = inspect.getsource(Target(path).get())
     return all(text in source for text in texts)

@@ -1,4 +1,4 @@
-"""M10: with a pipeline the KL in rewards is taken of log-probs that only the last stage has."""
+"""M10: with pipeline parallelism the KL in rewards needs log-probs that only the last stage has."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def fix(
     local_num_samples: int,
     rollout_group: ProcessGroup,
 ) -> Tensor:
-    """Give every stage those of the last, for this once: each rank takes the KL of its own completions."""
+    """Broadcast the last stage's log-probs for this call; each rank takes the KL of its own completions."""
     import torch
     import torch.distributed as dist
     from megatron.core import mpu

@@ -1,4 +1,4 @@
-"""C3: nobody samples placeholders or indicators of media; re-encoded, they crash or change a prompt."""
+"""C3: never sample media placeholder or indicator tokens: re-encoded, they crash or change a prompt."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     remove_when="ms-swift forbids placeholder tokens in its sampling parameters",
 )
 def in_vllm(prepare: Callable[..., Any], engine: Any, request_config: RequestConfig) -> object:
-    """Add the family's forbidden tokens to what vLLM may not say, in colocate mode and in servers alike."""
+    """Add the family's forbidden tokens to vLLM's bad words, in colocate mode and in servers."""
     params = prepare(engine, request_config)
     if forbidden := forbidden_token_ids(engine.config, engine.tokenizer):
         tokens = engine.tokenizer.convert_ids_to_tokens(list(forbidden))
@@ -42,7 +42,7 @@ def in_vllm(prepare: Callable[..., Any], engine: Any, request_config: RequestCon
 def in_transformers(
     prepare: Callable[..., dict[str, GenerationConfig]], template: Template, *args: object, **kwargs: object
 ) -> object:
-    """Add the family's forbidden tokens to what ``generate`` may not sample."""
+    """Add the family's forbidden tokens to those that ``generate`` suppresses."""
     prepared = prepare(template, *args, **kwargs)
     if template.processor is not None and (
         forbidden := forbidden_token_ids(template.config, template.tokenizer)

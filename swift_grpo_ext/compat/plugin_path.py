@@ -1,8 +1,8 @@
 """F44: ``args.json`` names plugin files by their path on the machine that trained.
 
-It lies beside each checkpoint, and ``swift infer``, ``export`` and ``deploy`` import what it names. So ours
-are left out. Where a template of ours is needed, a sentence stands in their place, which ms-swift prints as
-the file that it cannot import.
+It is saved with each checkpoint, and ``swift infer``, ``export`` and ``deploy`` import the files it names. So
+ours are left out. Where a template of ours is needed, a sentence takes their place: ms-swift prints it as the
+file that it cannot import.
 """
 
 from collections.abc import Callable, Sequence
@@ -30,14 +30,14 @@ NEEDED = (
 def fix(save: Callable[..., None], args: Any, output_dir: str | None = None) -> None:
     """Save the arguments of a run without our plugin files."""
     plugins = without_ours(args.external_plugins, args.template)
-    # ms-swift 3's name for the same; by now ms-swift has put its files among the others.
+    # ms-swift 3's name for the same; ms-swift has already added its files to external_plugins.
     older = [file for file in args.custom_register_path if not is_plugin_file(file)]
     with swapped(args, "external_plugins", plugins), swapped(args, "custom_register_path", older):
         save(args, output_dir)
 
 
 def without_ours(plugins: Sequence[str], template: str | None) -> list[str]:
-    """The plugin files of a run but for ours; a sentence in their place where the template is ours alone."""
+    """A run's plugin files without ours; a sentence replaces them if the template exists only in ours."""
     from swift.template import TEMPLATE_MAPPING, TemplateType
 
     others = [file for file in plugins if not is_plugin_file(file)]

@@ -17,7 +17,7 @@ TARGET = "swift.trainers.mixin:SwiftMixin._fix_gradient_checkpointing"
     after="swift",
 )
 def fix(prepare: Callable[..., object], trainer: Any) -> None:
-    """Take the non-reentrant kind under DDP, whatever was asked for."""
+    """Use non-reentrant checkpointing under DDP, even if reentrant was requested."""
     from swift.utils import get_logger, is_dist
 
     chosen = trainer.args.gradient_checkpointing_kwargs or {}
@@ -26,7 +26,7 @@ def fix(prepare: Callable[..., object], trainer: Any) -> None:
         get_logger().warning(
             "swift-grpo-ext: use_reentrant is set to false. Reentrant checkpointing runs parts of the "
             "backward pass twice, so under DDP a parameter is marked ready twice, in fp32 and fp16 as in "
-            "bf16: another dtype is no cure."
+            "bf16: another dtype does not help."
         )
         trainer.args.gradient_checkpointing_kwargs = {**chosen, "use_reentrant": False}
     prepare(trainer)

@@ -1,4 +1,4 @@
-"""Runs that are known to crash, hang or learn nothing, seen in their configuration before a model loads."""
+"""Refuse runs known to crash, hang or learn nothing, by their configuration, before a model loads."""
 
 import os
 from collections.abc import Callable, Iterator, Mapping
@@ -13,7 +13,7 @@ from swift_grpo_ext.losses import loss_named
 
 @dataclass(frozen=True)
 class RefusableRun:
-    """What the rules look at: ms-swift's arguments by their own names, and versions."""
+    """Input of the rules: ms-swift's arguments by their own names, and versions."""
 
     arguments: dict[str, Any]  # values of ms-swift's flags
     deepspeed: dict[str, Any] = field(default_factory=dict)  # the DeepSpeed config, empty without DeepSpeed
@@ -29,7 +29,7 @@ class RefusableRun:
 
     @property
     def zero(self) -> dict[str, Any]:
-        """The section ``zero_optimization``."""
+        """The ``zero_optimization`` section of the DeepSpeed config."""
         return self.deepspeed.get("zero_optimization") or {}
 
     @property
@@ -39,18 +39,18 @@ class RefusableRun:
 
     @property
     def offloads_optimizer(self) -> bool:
-        """The optimizer's state lies on the CPU or on a disk."""
+        """True if the optimizer's state is on the CPU or on disk."""
         section = self.zero.get("offload_optimizer") or {}
         return section.get("device", "none") not in (None, "none") or bool(self.zero.get("cpu_offload"))
 
     def is_harmed_by(self, defect: str) -> bool:
-        """The installed releases have a defect, and no patch of ours is on."""
+        """True if the installed releases have a defect that none of our patches fixes."""
         return DEFECTS[defect].harms(self.versions, self.healed)
 
 
 table: RuleTable[RefusableRun] = RuleTable()
 RULES = table.rules
-# Tuners of which a model has several by name; ms-swift builds the others, users' own too, once.
+# Tuners with several named adapters per model; ms-swift builds all others, also users' own, only once.
 _NAMED_ADAPTERS = {None, "full", "lora", "longlora", "adalora", "vera", "boft", "fourierft", "bone"}
 
 
@@ -59,7 +59,7 @@ def _refuses(defect: str) -> Callable[[Look[RefusableRun]], Look[RefusableRun]]:
 
 
 def _has(defect: str, where: str) -> Problem:
-    """That a run has a defect, in the defect's own words."""
+    """A problem in the defect's own words."""
     return Problem(DEFECTS[defect].what, where, DEFECTS[defect].fix)
 
 

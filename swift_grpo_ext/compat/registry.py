@@ -1,4 +1,4 @@
-"""Which patches there are, what became of each in this process, and their report."""
+"""All patches, the outcome of each in this process, and their report."""
 
 import json
 import sys
@@ -22,7 +22,7 @@ REPORT = "compat.json"
 
 @dataclass
 class PatchOutcome:
-    """What became of one patch, and why."""
+    """Outcome of one patch, with its reason."""
 
     patch: Patch
     state: State
@@ -31,7 +31,7 @@ class PatchOutcome:
 
     @property
     def reported(self) -> tuple[str, str]:
-        """State and reason as they are told: what waits for an import that never comes is not needed."""
+        """State and reason for the user: a patch that waits for an import that never comes is not needed."""
         if self.state is State.WAITING:
             return State.NOT_NEEDED.value, f"this process has not imported {self.patch.waits_for}"
         return self.state.value, self.reason
@@ -44,15 +44,15 @@ _report_folder: Path | None = None  # of the latest run in this process
 
 @cache
 def patches() -> dict[str, Patch]:
-    """All patches by id: what `patch` made in the files beside this one, which import nothing heavy."""
+    """All patches by id: those that `patch` made in this folder's files, which import nothing heavy."""
     names = (module.name for module in iter_modules([str(Path(__file__).parent)]))
     modules = (import_module(f"swift_grpo_ext.compat.{name}") for name in names)
-    found = (one for module in modules for one in vars(module).values() if isinstance(one, Patch))
-    return {patch.id: patch for patch in found}
+    defined = (value for module in modules for value in vars(module).values() if isinstance(value, Patch))
+    return {patch.id: patch for patch in defined}
 
 
 def apply_all() -> list[str]:
-    """Apply every patch that this environment needs; their ids, and what some wait for the import of."""
+    """Apply every patch that this environment needs; their ids, with the import that some wait for."""
     settings = current_settings()
     for patch in patches().values():
         if patch.id not in _outcomes:
@@ -66,7 +66,7 @@ def apply_all() -> list[str]:
 
 
 def settle(patch: Patch, *, disabled: bool = False) -> None:
-    """Decide what becomes of one patch, and keep the outcome."""
+    """Apply, postpone or skip one patch, and record the outcome."""
     if disabled:
         _keep(PatchOutcome(patch, State.DISABLED, "by SWIFT_GRPO_EXT_DISABLE"))
     elif reason := patch.defect.absent_because():
@@ -79,13 +79,13 @@ def settle(patch: Patch, *, disabled: bool = False) -> None:
 
 
 def apply(patch: Patch) -> PatchOutcome:
-    """Put one patch on if its target is what it was written for and its probe shows the defect."""
+    """Apply one patch if its target is as it was written for and its probe shows the defect."""
     target = Target(patch.target)
     try:
         original = target.get()
-        found = signature_of(original)
-        if found != patch.fingerprint:
-            drift = f"DRIFT: {patch.target} now takes ({found}), the patch knows ({patch.fingerprint})"
+        signature = signature_of(original)
+        if signature != patch.fingerprint:
+            drift = f"DRIFT: {patch.target} now takes ({signature}), the patch knows ({patch.fingerprint})"
             return PatchOutcome(patch, State.REFUSED, drift)
         if not patch.probe():
             return PatchOutcome(patch, State.NOT_NEEDED, "the probe finds no defect here")
@@ -96,7 +96,7 @@ def apply(patch: Patch) -> PatchOutcome:
 
 
 def import_what_is_awaited() -> None:
-    """Import what patches wait for, so that each has its final state; what is not installed stays awaited."""
+    """Import the modules that patches wait for, if installed, so that each patch has its final state."""
     for outcome in outcomes():
         if outcome.state is State.WAITING:
             with suppress(ModuleNotFoundError):
@@ -104,7 +104,7 @@ def import_what_is_awaited() -> None:
 
 
 def outcomes() -> list[PatchOutcome]:
-    """What became of each patch so far."""
+    """Outcomes of all patches so far."""
     return list(_outcomes.values())
 
 
@@ -114,21 +114,21 @@ def healed() -> frozenset[str]:
 
 
 def write_report(folder: Path) -> Path:
-    """Write what became of each patch to a run's output folder, now and when one that waits is applied."""
+    """Write the patches' outcomes to a run's output folder, now and whenever a waiting patch is applied."""
     global _report_folder
     _report_folder = folder
     rows = [
         {
-            "id": one.patch.id,
-            "breaks": one.patch.defect.what,
-            "target": one.patch.target,
-            "fingerprint": one.patch.fingerprint,
-            "affected": dict(one.patch.defect.affected),
-            "upstream": one.patch.defect.reports[0],
-            "remove_when": one.patch.remove_when,
-            **dict(zip(("state", "reason"), one.reported, strict=True)),
+            "id": outcome.patch.id,
+            "breaks": outcome.patch.defect.what,
+            "target": outcome.patch.target,
+            "fingerprint": outcome.patch.fingerprint,
+            "affected": dict(outcome.patch.defect.affected),
+            "upstream": outcome.patch.defect.reports[0],
+            "remove_when": outcome.patch.remove_when,
+            **dict(zip(("state", "reason"), outcome.reported, strict=True)),
         }
-        for one in outcomes()
+        for outcome in outcomes()
     ]
     path = folder / REPORT
     path.write_text(json.dumps(rows, indent=2) + "\n", encoding="utf-8")
@@ -136,7 +136,7 @@ def write_report(folder: Path) -> Path:
 
 
 def _keep(outcome: PatchOutcome) -> None:
-    """Keep an outcome, and warn if the defect stays."""
+    """Record an outcome, and warn if the defect stays."""
     patch = outcome.patch
     _outcomes[patch.id] = outcome
     if outcome.state is State.APPLIED:

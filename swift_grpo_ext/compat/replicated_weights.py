@@ -1,4 +1,4 @@
-"""M4: with tensor parallelism a LoRA factor that each rank has in full counts once per rank in the norm."""
+"""M4: with tensor parallelism the gradient norm counts a replicated LoRA factor once per rank."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def probe() -> bool:
-    """True if transformer_engine marks a weight as a shard without asking whether it is one."""
+    """True if transformer_engine marks every weight as a shard, also a replicated one."""
     from transformer_engine.pytorch import Linear
 
     return "is_parallel=self.parallel_mode" not in inspect.getsource(Linear)
@@ -29,10 +29,10 @@ def probe() -> bool:
 def fix(
     wrap_model: Callable[..., Any], args: Any, models: list[nn.Module], *rest: Any, **options: Any
 ) -> Any:
-    """Take the mark of a shard off weights that are replicated.
+    """Remove the shard mark from replicated weights.
 
-    transformer_engine marks the weight of every linear layer, and the norm counts what is marked on every
-    rank. Megatron's class for a layer that is not split is `TELinear` itself; its subclasses split.
+    transformer_engine marks the weight of every linear layer, and the norm counts marked weights on every
+    rank. Megatron's class for a layer that is not split is `TELinear` itself; its subclasses are split.
     """
     from megatron.core.extensions.transformer_engine import TELinear
 

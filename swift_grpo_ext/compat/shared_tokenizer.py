@@ -1,4 +1,4 @@
-"""F50: threads that encode rows with one tokenizer meet in tokenizers before 0.23: "Already borrowed"."""
+"""F50: with tokenizers before 0.23, threads that share one tokenizer fail with "Already borrowed"."""
 
 import time
 from collections.abc import Callable
@@ -12,15 +12,15 @@ from swift_grpo_ext.compat.patch import patch
     "transformers:PreTrainedTokenizerFast.set_truncation_and_padding",
     fingerprint="self, padding_strategy, truncation_strategy, max_length, stride, pad_to_multiple_of, "
     "padding_side",
-    probe=lambda: True,  # of the release of tokenizers, which the defect names
+    probe=lambda: True,  # depends only on the tokenizers releases that the defect names
     remove_when="ms-swift takes tokenizers from 0.23 on alone",
     after="swift.template",
 )
 def fix(set_both: Callable[..., None], *args: Any, **kwargs: Any) -> None:
-    """Set truncation and padding as soon as no other thread encodes, which is a matter of milliseconds.
+    """Set truncation and padding once no other thread is encoding, which takes milliseconds.
 
     Raises:
-        RuntimeError: Of another cause.
+        RuntimeError: For any other reason.
     """
     while True:
         try:

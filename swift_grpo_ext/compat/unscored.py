@@ -1,4 +1,4 @@
-"""Advantages under Megatron, where a completion without a score counts as one of 0."""
+"""Advantages under Megatron, where a completion without a score counts as one with score 0."""
 
 from collections.abc import Callable
 from typing import Any
@@ -7,7 +7,7 @@ from swift_grpo_ext.compat.patch import patch
 
 
 def probe() -> bool:
-    """True if one that was not scored has an advantage."""
+    """True if a completion that was not scored has an advantage."""
     import torch
     from swift.rl_core.advantage import compute_advantages
 
@@ -34,9 +34,9 @@ def fix(
     beta: float = 0.0,
     kl_values: Any = None,
 ) -> object:
-    """Compare scored completions with each other; the others have the advantage 0.
+    """Compare scored completions with each other; the others get advantage 0.
 
-    Their reward, which goes into the log alone, is the mean of their group's scored ones.
+    Their reward, used only in the log, is the mean of the scored completions of their group.
     """
     if bool(rewards_per_func[:, reward_weights != 0].isfinite().all()):
         chosen = (advantage_estimator, scale_rewards, kl_in_reward, beta, kl_values)
@@ -45,7 +45,7 @@ def fix(
 
     from swift_grpo_ext.group.advantages import group_advantages
 
-    found = group_advantages(
+    compared = group_advantages(
         rewards_per_func,
         reward_weights,
         torch.arange(len(rewards_per_func)) // num_generations,
@@ -53,6 +53,6 @@ def fix(
         scale=scale_rewards,  # type: ignore[arg-type]
         penalty=beta * kl_values if kl_in_reward and kl_values is not None else None,
     )
-    groups = found.rewards.to(rewards_per_func.device).view(-1, num_generations)
+    groups = compared.rewards.to(rewards_per_func.device).view(-1, num_generations)
     means = groups.nanmean(dim=1, keepdim=True).nan_to_num()
-    return found.advantages, torch.where(groups.isnan(), means, groups).view(-1)
+    return compared.advantages, torch.where(groups.isnan(), means, groups).view(-1)

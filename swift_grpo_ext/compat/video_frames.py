@@ -1,4 +1,4 @@
-"""F20: Videos given as lists of frames: the rollout's request takes paths alone, and ends every GRPO run."""
+"""F20: a video given as a list of frames ends every GRPO run: the rollout request accepts only paths."""
 
 from collections.abc import Callable
 from typing import Any
@@ -27,7 +27,7 @@ def probe() -> bool:
     remove_when="RolloutInferRequest takes lists of frames",
 )
 def fix(to_infer_request: Callable[..., Any], sample: Any, include_extra: bool = False) -> object:
-    """Build the request without its videos and hand them in afterwards: nothing behind it asks for paths."""
+    """Build the request without its videos and add them afterwards: nothing downstream requires paths."""
     videos = sample.videos
     sample.videos = []
     try:

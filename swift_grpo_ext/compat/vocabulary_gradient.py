@@ -22,9 +22,9 @@ TARGET = "swift.megatron.trainers.vocab_parallel_utils:vocab_parallel_log_softma
     remove_when="ms-swift below 4.5.3 is no longer supported",
 )
 def fix(log_softmax: Callable[[Tensor], Tensor], logits: Tensor) -> Tensor:
-    """The log-softmax over all shards, of which each rank has ``(..., tokens / ranks)``.
+    """Log-softmax over all vocabulary shards; each rank has logits of shape ``(..., tokens / ranks)``.
 
-    The sum over the shards is differentiated, too: the log-prob of a token, which one rank has, depends on
+    The sum over the shards is differentiated, too: the log-prob of a token, which one rank holds, depends on
     the logits of every rank.
     """
     import torch

@@ -1,4 +1,4 @@
-"""M1: with tensor parallelism Megatron leaves shards of the vocabulary out of the norm of the gradient."""
+"""M1: with tensor parallelism Megatron leaves vocabulary shards out of the gradient norm."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ TARGET = "swift.megatron.utils.megatron_lm_utils:_ensure_fsdp_tensor_parallel_at
     remove_when="ms-swift marks shards without Megatron-FSDP, too, or Megatron does without initialization",
 )
 def fix(mark: Callable[..., None], args: Any, model: nn.Module) -> None:
-    """Mark the shards of every model as ms-swift does it for Megatron-FSDP alone.
+    """Mark the shards of every model as ms-swift does only for Megatron-FSDP.
 
-    Megatron marks a shard where it initializes it, which ms-swift, that loads all weights, turns off. What is
-    not marked counts as a copy, and the norm leaves copies on ranks above 0 out.
+    Megatron marks a shard when it initializes it; ms-swift loads all weights and turns initialization off.
+    An unmarked weight counts as a copy, and the norm leaves out copies on ranks above 0.
     """
     shards = getattr(args, "expert_tensor_parallel_size", 1)
     mark(SimpleNamespace(use_megatron_fsdp=True, expert_tensor_parallel_size=shards), model)

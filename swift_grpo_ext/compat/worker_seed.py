@@ -1,4 +1,4 @@
-"""A7: a ``worker_init_fn`` that wants more than the worker's id, or is given more than it takes."""
+"""A7: a ``worker_init_fn`` that needs more than the worker's id, or is passed more than it takes."""
 
 import functools
 import inspect
@@ -12,9 +12,9 @@ from swift_grpo_ext.compat.patch import in_source, patch
 
 @dataclass
 class SeededWorker:
-    """A worker's start function, given what it takes. Picklable, so that spawned workers can have it."""
+    """A worker's start function with the arguments it takes. Picklable, for spawned workers."""
 
-    function: Callable[..., Any]  # called with the worker's id and those of the facts that it takes
+    function: Callable[..., Any]  # called with the worker's id and those facts that it takes
     facts: dict[str, int]  # ``num_workers`` and ``rank``
 
     def __call__(self, worker_id: int) -> None:
@@ -26,7 +26,7 @@ class SeededWorker:
 
 
 def seed_worker(num_workers: int, rank: int) -> None:
-    """Seed by the worker's seed and the rank: ranks may draw equal ones (transformers does, from 4.52)."""
+    """Seed by the worker's seed and the rank: ranks may get equal worker seeds (transformers, from 4.52)."""
     import torch
     from transformers import set_seed
 
@@ -34,7 +34,7 @@ def seed_worker(num_workers: int, rank: int) -> None:
 
 
 def fitted(function: Callable[..., object] | None, num_workers: int) -> Callable[..., object] | None:
-    """The same start function where it fits, else one that is called with what it takes."""
+    """The start function itself where it fits, else one that passes it only the arguments it takes."""
     inner = getattr(function, "inner", None)  # the host's wrapper that replays plugins in workers
     if callable(inner):
         function.inner = fitted(inner, num_workers)  # type: ignore[union-attr]
@@ -42,18 +42,18 @@ def fitted(function: Callable[..., object] | None, num_workers: int) -> Callable
     if function is None or isinstance(function, SeededWorker):
         return function
     plain = function
-    given = {}
+    bound = {}
     if isinstance(function, functools.partial) and not function.args:
         plain = function.func
-        given = function.keywords
+        bound = function.keywords
     facts = {"num_workers": num_workers, "rank": int(os.environ.get("RANK", "0"))}
     try:
         takes = set(inspect.signature(plain).parameters)
     except ValueError:  # a builtin without a signature
         return function
-    wanted = takes & set(facts) - set(given)
-    refused = set(facts) & set(given) - takes
-    return SeededWorker(plain, {**facts, **given}) if wanted or refused else function
+    missing = takes & set(facts) - set(bound)
+    refused = set(facts) & set(bound) - takes
+    return SeededWorker(plain, {**facts, **bound}) if missing or refused else function
 
 
 @patch(
@@ -65,6 +65,6 @@ def fitted(function: Callable[..., object] | None, num_workers: int) -> Callable
     remove_when="torch passes its workers' start function the number of workers and the rank",
 )
 def fix(start: Callable[..., object], iterator: Any, loader: Any) -> None:
-    """Fit the loader's ``worker_init_fn``, whoever set it, when workers are about to start."""
+    """Fit the loader's ``worker_init_fn``, whoever set it, right before workers start."""
     loader.worker_init_fn = fitted(loader.worker_init_fn, loader.num_workers)
     start(iterator, loader)

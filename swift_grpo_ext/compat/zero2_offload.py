@@ -18,7 +18,7 @@ TARGET = f"{_OPTIMIZER}.async_accumulate_grad_in_cpu_via_gpu"
 
 
 def probe() -> bool:
-    """True if the sum of the gradients is written to host memory in the first micro-step only."""
+    """True if the sum of the gradients is written to host memory only in the first micro-step."""
     branches = inspect.getsource(Target(TARGET).get()).rpartition("if self.micro_step_id > 0:")[2]
     return "else:" in branches
 
@@ -33,8 +33,8 @@ def probe() -> bool:
 def fix(accumulate: Callable[..., object], optimizer: Optimizer, param: nn.Parameter) -> None:
     """Keep the running sum after every micro-step.
 
-    The original copies the gradient to host memory in the first micro-step; later it adds what lies there and
-    leaves it as it is. So it runs once more as in the first. ZeRO-1 comes here once, with the sum of all.
+    The original copies the gradient to host memory in the first micro-step; later it adds the stored sum to
+    the gradient without writing it back. So it runs again as in the first. ZeRO-1 calls it once per step.
     """
     accumulate(optimizer, param)
     if optimizer.micro_step_id > 0 and optimizer.partition_gradients:

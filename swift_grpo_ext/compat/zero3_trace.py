@@ -1,4 +1,4 @@
-"""A3: ZeRO-3 loses its parameter trace when the hooks are taken off for a rollout and put on again."""
+"""A3: ZeRO-3's parameter trace breaks when its hooks are removed for a rollout and added again."""
 
 from collections import defaultdict, deque
 from collections.abc import Callable
@@ -19,7 +19,7 @@ _FETCH_STEPS = "_PartitionedParameterCoordinator__step_id_module_fetched_for"
     remove_when="DeepSpeed below 0.19.2 is no longer supported",
 )
 def fix(register: Callable[..., object], offload: Any, module: Any, *args: Any, **kwargs: Any) -> object:
-    """Forget the trace when the root is registered again, with new ids: it is recorded anew."""
+    """Discard the trace when the root module is registered again, with new ids; it is recorded anew."""
     coordinator = offload.get_param_coordinator()
     if module is offload.module and not coordinator.is_invalid_trace():
         coordinator._invalidate_trace()

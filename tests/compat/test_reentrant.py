@@ -105,5 +105,5 @@ def test_two_ranks_through_the_command(tiny_qwen, digits, tmp_path, disabled):
         assert "Expected to mark a variable ready only once" in result.tail
     else:
         assert result.returncode == 0, result.tail[-3000:]
-        assert "another dtype is no cure" in result.tail
+        assert "another dtype does not help" in result.tail
         assert len([row for row in testing.read_logging(tmp_path) if "loss" in row]) == 2
