@@ -1,4 +1,4 @@
-"""F47: transformers 4 slices the three-axis positions that ``generate`` gets from ms-swift on a wrong axis."""
+"""F47: transformers 4 slices three-axis positions, which ``generate`` gets from ms-swift, on a wrong axis."""
 
 from collections.abc import Callable
 from typing import Any
