@@ -1,4 +1,4 @@
-"""Watching a run while it goes on: callbacks, monitors, report."""
+"""Monitoring of a live run: callbacks, monitors, report."""
 
 
 def register() -> list[str]:

@@ -1,8 +1,8 @@
 """Causes of learning nothing, or less than possible, over the last steps; the first that holds is reported.
 
-Loss, KL and movement by themselves prove little (weight decay moves parameters without any gradient). So a
-run is dead when no completion was scored, no parameter moved, no update was made, no completion had an
-advantage, or engine and trainer are two models; all else is a warning.
+Loss, KL and movement alone prove little (weight decay moves parameters without any gradient). So a run is
+dead if no completion was scored, no parameter moved, no update was made, no completion had an advantage, or
+engine and trainer run different models; everything else is a warning.
 """
 
 import math
@@ -18,13 +18,11 @@ Steps = Sequence[StepFacts]
 Holds = Callable[[StepFacts], bool]
 Words = Callable[[Steps, RunFacts], str]
 
-FEW_GROUPS = 8  # so many groups without an advantage may be chance: small batches must wait for more steps
+FEW_GROUPS = 8  # fewer groups without an advantage may be chance: small batches must wait for more steps
 _HALF = 0.5
 _RECENT = 20  # steps in which dropped updates are counted
-_LASTING = (
-    3  # steps in a row that the same reward leaves completions out: a batch may lack its rows by chance
-)
-_NOISE = 1e-6  # deviations of a reward below this are noise, where ms-swift finds it equal in every group
+_LASTING = 3  # steps in a row in which the same reward skips completions: a batch may lack its rows by chance
+_NOISE = 1e-6  # standard deviations of a reward below this are noise; ms-swift treats its groups as equal
 
 
 @dataclass(frozen=True)
@@ -33,16 +31,16 @@ class Cause:
 
     id: str  # short and stable: events, docs and tests refer to it
     text: str
-    dead: bool = False  # nothing can be learned as it is
-    steps: int = 0  # for so many in a row
+    dead: bool = False  # the run cannot learn anything
+    steps: int = 0  # number of steps in a row
 
 
 @dataclass(frozen=True)
 class _Rule:
     id: str
     holds: Holds
-    words: Words  # of the last steps that it holds for; empty if it is not the cause after all
-    after: int  # times the patience
+    words: Words  # text for the last steps that it holds for; empty if it is not the cause after all
+    after: int  # multiple of the patience
     dead: bool
 
 
@@ -54,8 +52,8 @@ def first_cause(history: Steps, run: RunFacts, patience: int) -> Cause | None:
 
     Args:
         history: The steps so far, in order.
-        run: What does not change.
-        patience: Steps in a row that most causes must last; some take a multiple, some a single step.
+        run: Facts that do not change during the run.
+        patience: Steps in a row that most causes must last; some need a multiple, some a single step.
     """
     for rule in _RULES:
         last = list(takewhile(rule.holds, reversed(history)))[::-1]
@@ -145,7 +143,7 @@ def _cut_off(steps: Steps, _run: RunFacts) -> str:
 @_cause("unread", lambda step: (step.rollout.empty or 0) >= _HALF or _most_unread(step).unread >= _HALF)
 def _unread(steps: Steps, _run: RunFacts) -> str:
     last = steps[-1]
-    if _is_cut_off(last):  # which is why, and is told if it lasts
+    if _is_cut_off(last):  # the real cause, reported if it lasts
         return ""
     if (last.rollout.empty or 0) >= _HALF:
         return f"{_percent(last.rollout.empty or 0)} of the completions are empty"
@@ -180,7 +178,7 @@ def _unscored(steps: Steps, _run: RunFacts) -> str:
 
 @_cause("some-skipped", lambda step: True, after=3)
 def _some_skipped(steps: Steps, run: RunFacts) -> str:
-    """A fifth of the last updates or more."""
+    """Holds if at least a fifth of the last updates were dropped."""
     recent = steps[-_RECENT:]
     dropped = [step for step in recent if step.skipped]
     if len(dropped) < math.ceil(len(recent) / 5):

@@ -1,4 +1,4 @@
-"""Whole checkpoints: one that could not be written is moved aside, and never resumed from."""
+"""Whole checkpoints: a partly written one is moved aside, and never resumed from."""
 
 import errno
 import json
@@ -19,7 +19,7 @@ class UnfinishedSaveError(CheckpointError):
 
 
 def is_whole(checkpoint: Path) -> bool:
-    """True if a checkpoint was written to its end."""
+    """True if a checkpoint was written completely."""
     try:
         json.loads((checkpoint / _STATE).read_bytes())
     except (OSError, ValueError):
@@ -40,10 +40,10 @@ def _in_words(output_dir: Path) -> str:
 
 
 def require_whole(checkpoint: str | None) -> None:
-    """Refuse to go on from half a checkpoint.
+    """Refuse to resume from a partly written checkpoint.
 
     Raises:
-        CheckpointError: The folder lacks what is written last.
+        CheckpointError: The folder lacks the file that is written last.
     """
     folder = Path(checkpoint) if checkpoint else None
     if folder and folder.is_dir() and not is_whole(folder):
@@ -56,10 +56,10 @@ def require_whole(checkpoint: str | None) -> None:
 
 @contextmanager
 def saving(output_dir: Path, step: int, first: bool) -> Iterator[None]:
-    """While this is open, the checkpoint of a step is written. Half of one is moved aside, by the first rank.
+    """Context in which the checkpoint of a step is written; the first rank moves a partial one aside.
 
     Raises:
-        UnfinishedSaveError: It could not be written, because the disk is full, for example.
+        UnfinishedSaveError: It could not be written, for example because the disk is full.
     """
     folder = output_dir / f"checkpoint-{step}"
     try:
@@ -77,11 +77,11 @@ def saving(output_dir: Path, step: int, first: bool) -> Iterator[None]:
 
 @contextmanager
 def exit_status_of_saving(output_dir: Path) -> Iterator[None]:
-    """While this is open, a full disk ends the process with `SAVE_FAILED`, and so does half a checkpoint.
+    """Context in which a full disk or an unfinished checkpoint ends the process with `SAVE_FAILED`.
 
     Raises:
-        SystemExit: With that status, once it is said which checkpoint of the folder is whole.
-        OSError: Of another kind than a full disk.
+        SystemExit: With that status, after printing the newest whole checkpoint of the folder.
+        OSError: Any but a full disk.
     """
     try:
         yield

@@ -1,4 +1,4 @@
-"""Early end of a run: on a signal, after the step that has begun."""
+"""Early end of a run: on a signal, after the current step."""
 
 import atexit
 import os
@@ -12,7 +12,7 @@ from types import FrameType
 
 import psutil
 
-# The command dies of Ctrl-C with 22 lines of traceback, after this process. A minute is waited for both.
+# After Ctrl-C the command dies after this process, with 22 lines of traceback. Wait up to a minute for both.
 _WHEN_BOTH_HAVE_ENDED = """
 for _ in $(seq 600); do kill -0 "$1" || kill -0 "$2" || break; sleep 0.1; done 2> /dev/null
 printf '%s\n' "$0" >&2
@@ -20,31 +20,31 @@ printf '%s\n' "$0" >&2
 
 
 class EndRequest:
-    """Remembers that this process was asked to end, after the step as all ranks; a second time at once."""
+    """Remembers a request to end: the first ends all ranks after the step, a second one this process now."""
 
     def __init__(self) -> None:
-        self.reason = ""  # a signal's name, or what else asks to end; empty if nothing does
+        self.reason = ""  # a signal's name, or another reason to end; empty without a request
         self._before: dict[int, signal._HANDLER] = {}
         self._above = _up_to_swift()
         self._wakeup = -1
 
     @property
     def exit_status(self) -> int:
-        """As a shell has it of a process that a signal ended: 128 and the signal's number."""
+        """Exit status of a process ended by a signal, as in a shell: 128 + the signal's number."""
         asked = signal.Signals.__members__.get(self.reason, signal.SIGTERM)
         return 128 + asked
 
     def listen(self) -> None:
-        """Take the signals over. Only the main thread may; in others nothing happens."""
+        """Install the signal handlers. Only the main thread may; in other threads this does nothing."""
         if threading.current_thread() is not threading.main_thread():
             return
         for number in (signal.SIGTERM, signal.SIGINT):
             self._before[number] = signal.signal(number, self._take)
-        if len(self._above) == 1:  # there is nothing between the command and this process
+        if len(self._above) == 1:  # the command is this process's direct parent
             self._hold_the_launcher_on_ctrl_c(self._above[0])
 
     def leave(self) -> None:
-        """Give the signals back."""
+        """Restore the previous signal handlers."""
         for number, handler in self._before.items():
             signal.signal(number, handler)
         self._before.clear()
@@ -53,7 +53,7 @@ class EndRequest:
             self._wakeup = -1
 
     def say_last(self, text: str) -> None:
-        """Print below all that this process and the command above it will still say."""
+        """Print the text below all further output of this process and of the command that started it."""
         if not self._above:
             print(text, file=sys.stderr, flush=True)
             return
@@ -61,14 +61,14 @@ class EndRequest:
         subprocess.Popen(["sh", "-c", _WHEN_BOTH_HAVE_ENDED, text, *ends], start_new_session=True)
 
     def look_at_launcher(self) -> None:
-        """End if the command has ended, or ``torchrun`` between: neither tells its child. For any thread."""
+        """Ask to end if the command or ``torchrun`` has ended: neither tells its child. Thread-safe."""
         if not self.reason and not all(map(_lives, self._above)):
             self._ask("the end of the swift command")
 
     def _hold_the_launcher_on_ctrl_c(self, launcher: psutil.Process) -> None:
-        """Have a thread (the main one may be in a long call) stop the command until this process exits.
+        """Let a thread (the main one may be in a long call) suspend the command until this process exits.
 
-        It would kill this process after a quarter of a second; ``fg`` lets it go on, and do so.
+        It would kill this process after a quarter of a second; after ``fg`` it continues, and does so.
         """
         reading, self._wakeup = os.pipe()
         os.set_blocking(self._wakeup, False)
@@ -94,7 +94,7 @@ class EndRequest:
         text = (
             f"{reason}: a step that has begun is finished and saved, then the run ends; once more ends it now"
         )
-        with suppress(OSError, ValueError):  # nobody may listen any more; a signal may interrupt `print`
+        with suppress(OSError, ValueError):  # stderr may be closed; a signal may interrupt `print`
             os.write(sys.__stderr__.fileno() if sys.__stderr__ else 2, f"swift-grpo-ext: {text}\n".encode())
 
 
@@ -104,8 +104,8 @@ def _let_go(launcher: psutil.Process) -> None:
 
 
 def _up_to_swift() -> list[psutil.Process]:
-    """Parents of this process up to the command, which is the last; empty without such a command."""
-    with suppress(psutil.Error):  # of another user, or ended just now
+    """Parents of this process up to the ``swift`` command, which is last; empty without such a command."""
+    with suppress(psutil.Error):  # a parent of another user, or one that has just ended
         parents = psutil.Process().parents()[:2]  # the command itself, or torchrun and the command
         for number, process in enumerate(parents, start=1):
             if any(re.search(r"(^|/)swift$|swift[./]cli[./]main(\.py)?$", w) for w in process.cmdline()[:3]):

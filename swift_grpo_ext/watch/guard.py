@@ -1,4 +1,4 @@
-"""Parts that only watch neither end a run nor slow it: one that fails, or takes long, is turned off."""
+"""Monitoring must neither end a run nor slow it down: a part that fails or takes long is turned off."""
 
 import functools
 import sys
@@ -15,7 +15,7 @@ from swift.utils import get_logger
 
 from swift_grpo_ext.errors import in_a_line
 
-SECONDS = 5.0  # what a part may take in all, beside its share of the run
+SECONDS = 5.0  # total time that a part may take, plus `SHARE` of the run's
 SHARE = 0.1
 PARTS: dict[str, str] = {}  # name of each guarded part: the methods behind it, for tests
 
@@ -24,15 +24,15 @@ Result = TypeVar("Result")
 
 
 class Guarded(Protocol):
-    """Whatever has a guard."""
+    """An object that has a guard."""
 
     @property
     def guard(self) -> "Guard":
-        """The run's."""
+        """The run's guard."""
 
 
 class Guard:
-    """Runs what watches on one rank. A part that raises, or takes too long, is off for the rest of the run.
+    """Runs one rank's monitoring. A part that raises or takes too long is off for the rest of the run.
 
     Exceptions that are not errors (Ctrl-C) pass through.
     """
@@ -45,21 +45,21 @@ class Guard:
         self._why_off: dict[str, str] = {}
 
     def is_on(self, part: str) -> bool:
-        """True while the part watches."""
+        """True while the part is on."""
         return part not in self._why_off
 
     def run(self, part: str, action: Callable[[], Result], *, reads_device: bool = False) -> Result | None:
         """Result of the action; None where the part is off or fails.
 
-        An action that reads tensors (``reads_device``) would wait for all that a GPU is still to do: that
-        wait is the run's, not the part's.
+        An action that reads tensors (``reads_device``) waits for the pending work of the GPU: that time is
+        not charged to the part.
         """
         return self._attempt(part, action, reads_device)[0]
 
     def together(self, part: str, action: Callable[[], Result]) -> Result | None:
-        """The same for a part of which ranks wait for each other: it is turned off on all of them alike.
+        """The same for a part in which ranks wait for each other: it is turned off on all ranks together.
 
-        Every rank must come here; they must not wait for each other inside of the action.
+        Every rank must call this; the action itself must not wait for other ranks.
         """
         if not self.is_on(part):
             return None
@@ -68,7 +68,7 @@ class Guard:
         for rank, (why, _) in enumerate(of_ranks):
             if why:
                 self.turn_off(part, f"rank {rank}: {why}")
-        # What took long is there all the same, on all ranks, and is the last that the part gives.
+        # A slow action still has a result on all ranks: the last one of this part.
         return None if any(failed for _, failed in of_ranks) else result
 
     def _attempt(
@@ -93,7 +93,7 @@ class Guard:
         return result, None
 
     def turn_off(self, part: str, reason: Exception | str) -> None:
-        """Off from now on; each rank says so for itself: ms-swift's logger is silent on all but the first."""
+        """Turn a part off; each rank says so itself: ms-swift's logger is silent on all but the first."""
         if not self.is_on(part):
             return
         why = reason if isinstance(reason, str) else _in_words(reason)
@@ -112,7 +112,7 @@ Method = Callable[Concatenate[Owner, Call], Result]
 def watches(
     part: str, *, reads_device: bool = False
 ) -> Callable[[Method[Owner, Call, Result]], Method[Owner, Call, Result | None]]:
-    """Put a method behind the `Guard` of its object: it gives None where its part is off or fails."""
+    """Run a method under the `Guard` of its object: it returns None where its part is off or fails."""
 
     def guarding(method: Method[Owner, Call, Result]) -> Method[Owner, Call, Result | None]:
         PARTS[part] = f"{PARTS.get(part, '')} {method.__qualname__}".strip()

@@ -1,8 +1,8 @@
-"""Scores of a fixed set of held-out rows, evaluation by evaluation: how sure a mean is, which is the best.
+"""Scores of a fixed set of held-out rows per evaluation: confidence intervals, and the best evaluation.
 
 A mean over a few dozen rows is noisy, so each comes with a 95 % interval, and two evaluations are compared
-row by row: the interval of a mean of differences is much narrower, because most of the noise is how hard each
-row is (https://en.wikipedia.org/wiki/Paired_difference_test).
+row by row: the interval of a mean difference is much narrower, because most of the noise is the difficulty of
+each row (https://en.wikipedia.org/wiki/Paired_difference_test).
 """
 
 import json
@@ -20,12 +20,12 @@ from swift_grpo_ext.watch.journal import read_jsonl
 
 FILE = "held_out.jsonl"  # in the run's output folder, one evaluation a line
 TOTAL = "reward"  # the name of the rewards' weighted sum
-ERROR_RATE = 0.05  # of intervals that do not hold the true mean
+ERROR_RATE = 0.05  # share of intervals that miss the true mean
 
 
 @dataclass(frozen=True)
 class Interval:
-    """A mean and its 95 % interval. ``low`` and ``high`` are infinite where one row alone was scored."""
+    """A mean and its 95 % interval. ``low`` and ``high`` are infinite where only one row was scored."""
 
     mean: float
     low: float
@@ -38,19 +38,19 @@ class Interval:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """One evaluation: the score of each row under each reward, in an order of rows that never changes."""
+    """One evaluation: the score of each row under each reward; the order of rows never changes."""
 
     step: int
     scores: Mapping[str, tuple[float | None, ...]]  # by reward, `TOTAL` among them; None: not scored
     seconds: float = 0.0
-    rows: str = ""  # what was evaluated, in words: two evaluations are compared only if it is equal
+    rows: str = ""  # description of the rows: evaluations are compared only if theirs are equal
 
     def scored(self, reward: str = TOTAL) -> list[float]:
         """The scores of the rows that have one."""
         return [score for score in self.scores.get(reward, ()) if score is not None]
 
     def interval(self, reward: str = TOTAL) -> Interval | None:
-        """Mean over the scored rows; None without any."""
+        """Mean over the scored rows with its interval; None without any."""
         return interval(self.scored(reward))
 
     @property
@@ -59,7 +59,7 @@ class Evaluation:
         return sum(score is None for score in self.scores.get(TOTAL, ()))
 
     def change_since(self, before: "Evaluation", reward: str = TOTAL) -> Interval | None:
-        """Mean difference over the rows that both scored; None without any, or between different rows."""
+        """Mean difference over the rows scored in both; None without any, or if the rows differ."""
         if self.rows != before.rows:
             return None
         pairs = zip(before.scores.get(reward, ()), self.scores.get(reward, ()), strict=False)
@@ -88,14 +88,14 @@ def interval(values: Sequence[float]) -> Interval | None:
 
 @dataclass
 class HeldOutHistory:
-    """The evaluations of a run, which of them is the best, and whether it is time to stop."""
+    """The evaluations of a run, the best of them, and when to stop."""
 
-    metric: str = TOTAL  # the reward that decides
+    metric: str = TOTAL  # the reward that decides which is best
     greater_is_better: bool = True
     evaluations: list[Evaluation] = field(default_factory=list)
 
     def add(self, evaluation: Evaluation) -> None:
-        """Take in an evaluation; one of the same step replaces that (a resumed run does a step again)."""
+        """Add an evaluation; it replaces those of its step and later ones (a resumed run repeats steps)."""
         self.evaluations = [
             *(other for other in self.evaluations if other.step < evaluation.step),
             evaluation,
@@ -103,12 +103,12 @@ class HeldOutHistory:
 
     @property
     def newest(self) -> Evaluation | None:
-        """The last one; None before the first."""
+        """The last evaluation; None before the first."""
         return self.evaluations[-1] if self.evaluations else None
 
     @property
     def comparable(self) -> list[Evaluation]:
-        """Those on the rows of the newest one: a resumed run may have been given other rows."""
+        """The evaluations on the same rows as the newest: a resumed run may use other rows."""
         rows = self.newest and self.newest.rows
         return [evaluation for evaluation in self.evaluations if evaluation.rows == rows]
 
@@ -116,17 +116,17 @@ class HeldOutHistory:
     def best(self) -> Evaluation | None:
         """The comparable evaluation with the best mean; None before the first.
 
-        Of equal ones the last: over a few dozen rows means are often equal by chance, and the policy has been
+        The last of equal ones: over a few dozen rows means are often equal by chance, and its policy has been
         trained for longer.
         """
-        return max(reversed(self._scored), key=self._height, default=None)  # the first that it meets
+        return max(reversed(self._scored), key=self._height, default=None)  # max returns the first of equals
 
     @property
     def best_in_words(self) -> str:
-        """Mean of the best one with its interval, and of how many it is the best; empty before the first.
+        """Mean of the best with its interval and the number of evaluations; empty before the first.
 
-        The highest of several means is too high by chance, the more so the more there are: whoever reads the
-        number of evaluations knows.
+        The highest of several means is biased upwards, the more so the more there are: so the number of
+        evaluations is stated.
         """
         number = len(self._scored)
         of_all = f"the best of {number} evaluations" if number > 1 else "of the only evaluation"
@@ -137,14 +137,14 @@ class HeldOutHistory:
         return [evaluation for evaluation in self.comparable if evaluation.scored(self.metric)]
 
     def _height(self, evaluation: Evaluation) -> float:
-        """The mean, more being better."""
+        """The mean, negated if less is better."""
         mean = fmean(evaluation.scored(self.metric))
         return mean if self.greater_is_better else -mean
 
     def why_stop(self, patience: int) -> str:
-        """The reason to end the run: ``patience`` evaluations in a row without a better one, as a sentence.
+        """The reason to end the run, as a sentence: ``patience`` evaluations in a row without a better one.
 
-        Empty if it should go on, or nobody asked (patience 0).
+        Empty if the run should go on, or patience is 0 (off).
         """
         scored = self._scored
         if not patience or not scored:
@@ -160,7 +160,7 @@ class HeldOutHistory:
 
 
 def metric_of(typed: str, rewards: Collection[str]) -> str:
-    """The reward that ``--metric_for_best_model`` names, as the user calls it; `TOTAL` for anything else.
+    """The reward named by ``--metric_for_best_model``, by the user's name for it; `TOTAL` otherwise.
 
     >>> metric_of("eval_rewards/ext_iou/mean", ["ext_iou"]), metric_of("loss", ["ext_iou"])
     ('ext_iou', 'reward')
@@ -170,9 +170,9 @@ def metric_of(typed: str, rewards: Collection[str]) -> str:
 
 
 def meant_metric(typed: str, rewards: Collection[str]) -> str:
-    """The reward that a misspelt name probably means; empty for the name of anything else.
+    """The reward that a misspelt name probably means; empty for names of other metrics.
 
-    ms-swift logs other figures too, also of a reward: what is near to none is left to it.
+    ms-swift logs other metrics too, also of a reward: a name similar to no reward is left to it.
 
     >>> meant_metric("eval_rewrad", ["ext_iou"]), meant_metric("ext_oiu", ["ext_iou"])
     ('reward', 'ext_iou')
@@ -190,10 +190,10 @@ def _reward_in(typed: str) -> str:
 
 
 def append(folder: Path, evaluation: Evaluation) -> None:
-    """Write an evaluation behind the others of a run.
+    """Append an evaluation to the run's file.
 
     Raises:
-        OSError: The folder cannot be written to.
+        OSError: The folder is not writable.
     """
     line = json.dumps(asdict(evaluation), ensure_ascii=False)
     with open(folder / FILE, "a", encoding="utf-8") as file:
@@ -201,13 +201,13 @@ def append(folder: Path, evaluation: Evaluation) -> None:
 
 
 def read_evaluations(folder: Path) -> list[Evaluation]:
-    """The evaluations of a run, in order, those that a resumed run did again once; empty if it had none."""
+    """The evaluations of a run, in order, those repeated by a resumed run only once; empty without any."""
     try:
         records = read_jsonl(folder / FILE, damaged=[])
     except OutputFolderError:
         return []
     history = HeldOutHistory()
     for record in records:
-        with suppress(ValidationError):  # a line of another form
+        with suppress(ValidationError):  # a line in another format
             history.add(_EVALUATION.validate_python(record))
     return history.evaluations

@@ -13,7 +13,7 @@ from swift_grpo_ext.once import Once
 
 FOLDER = "watch"
 EVENTS = "events.jsonl"
-GAINS = "gains.json"  # what of the trainer was on in a run, and what was not and why; in its output folder
+GAINS = "gains.json"  # in the output folder: the trainer's features, each on, or off with the reason
 Damaged = list[str] | None
 
 
@@ -26,7 +26,7 @@ class Journal:
         self._warn = Once(lambda text: print(f"swift-grpo-ext [watch] {text}", file=sys.stderr, flush=True))
 
     def write(self, action: Callable[[], object]) -> None:
-        """Write into the folder; where that fails (the disk is full), tell once: it must not end the run."""
+        """Write into the folder; if that fails (the disk is full), warn once: it must not end the run."""
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             action()
@@ -46,7 +46,7 @@ class Journal:
 
 
 def read_events(output_dir: str | Path, kinds: Collection[str] = ()) -> list[dict[str, object]]:
-    """Events of a run in order, of some kinds or all; none if it was not watched."""
+    """Events of a run in order, of some kinds or all; empty if it was not watched."""
     path = Path(output_dir) / FOLDER / EVENTS
     if not path.is_file():
         return []
@@ -79,7 +79,7 @@ def read_completions(output_dir: str | Path, damaged: Damaged = None) -> list[di
     """Sampled completions of the newest run, one record each, in order: step, prompt, rewards, advantages.
 
     ms-swift writes one table of columns per logged step, and the last one again when training ends; this
-    turns the tables into rows, each once.
+    turns the tables into rows without the repetition.
     """
     rows: list[dict[str, object]] = []
     previous: dict[str, object] = {}
@@ -92,9 +92,9 @@ def read_completions(output_dir: str | Path, damaged: Damaged = None) -> list[di
 
 
 def read_jsonl(path: Path, damaged: Damaged = None) -> list[dict[str, object]]:
-    """Records of a JSONL file. A last line that a killed run left half written is dropped.
+    """Records of a JSONL file. A partial last line, left by a killed run, is dropped.
 
-    Other lines that are not a JSON object are passed over, and their places collected in `damaged`.
+    Other lines that are not a JSON object are skipped, and their places collected in `damaged`.
 
     Raises:
         OutputFolderError: The file cannot be read; or, without `damaged`, a line is not a JSON object.
@@ -117,7 +117,7 @@ def read_jsonl(path: Path, damaged: Damaged = None) -> list[dict[str, object]]:
 
 
 def _lines(path: Path) -> list[str]:
-    """Lines of a file, maybe cut in a character; ms-swift writes U+2028, at which `str.splitlines` cuts.
+    """Lines of a file that may end inside a character; ms-swift writes U+2028, where `splitlines` splits.
 
     Raises:
         OutputFolderError: The file cannot be read.

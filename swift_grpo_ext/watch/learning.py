@@ -1,4 +1,4 @@
-"""The learning monitor: keeps the facts of the last steps, and says when the verdict on them changes."""
+"""The learning monitor: keeps the facts of the last steps, and reports when their verdict changes."""
 
 from collections import deque
 
@@ -10,19 +10,19 @@ _AGAIN = 50
 
 
 class LearningMonitor:
-    """Judges a run step by step; most faults are told after `patience` steps in a row."""
+    """Judges a run step by step; most faults are reported after `patience` steps in a row."""
 
     def __init__(self, run: RunFacts, patience: int = 3) -> None:
         self.run = run
         self.patience = patience
-        self.step = 0  # the last one
-        self.cause: Cause | None = None  # what is wrong at it
+        self.step = 0  # the last step
+        self.cause: Cause | None = None  # the fault at that step
         self.history: deque[StepFacts] = deque(maxlen=_KEPT)
         self._ever_moved = False
         self._told: dict[str, int] = {}
 
     def add(self, facts: StepFacts) -> Cause | None:
-        """Take in one step and judge anew; the cause if it is new, told again after 50 steps."""
+        """Add a step and judge again; returns the cause if it is new or was last reported 50 steps ago."""
         self.history.append(facts)
         self.step = facts.step
         self._ever_moved = self._ever_moved or bool(facts.moved or facts.master_moved)
@@ -37,11 +37,11 @@ class LearningMonitor:
 
     @property
     def should_stop(self) -> bool:
-        """The run has been dead for twice the patience."""
+        """True if the run has been dead for twice the patience."""
         return bool(self.cause and self.cause.dead and self.cause.steps >= 2 * self.patience)
 
     def at_end(self) -> Cause | None:
-        """The cause in a run that ended before its patience was over: no step of it moved a parameter."""
+        """The cause of a run too short for the patience in which no step moved a parameter; else None."""
         if not self.history or self._ever_moved or (self.cause and self.cause.dead):
             return None
         cause = first_cause(self.history, self.run, patience=1)

@@ -1,4 +1,4 @@
-"""Selection of our own figures that a step logs: at most 15 in a healthy run, since a tracker draws each."""
+"""Selection of our own metrics that a step logs: at most 15 in a healthy run, as trackers plot each one."""
 
 import re
 from collections import defaultdict
@@ -6,12 +6,12 @@ from collections.abc import Mapping
 
 MOST = 15
 
-# Phases that are logged; some count as another, all others as the rest.
+# Phases that are logged; some are added to another, all others to the rest.
 _PHASES = ["prepare", "rollout", "vision", "reward", "old", "reference", "forward", "backward", "optimizer"]
 _PARTS_OF = {"data": "prepare", "encode": "rollout", "weight_sync": "rollout"}
 _SECONDS = "seconds/"
 _ALWAYS = "watch/(moved|master_moved|advantaged|entropy|engine_ratio)"
-# What a healthy run never has, and what it has instead; from the first step on that differs it is logged.
+# Metrics with their value in a healthy run; each is logged from the first step with another value on.
 _FAULTS = {
     r"reward_coverage": 1.0,
     r"bad_rows|dropped_groups|(unscored|unread)/.+|completions/with_placeholder": 0.0,
@@ -21,16 +21,16 @@ _DETAILS = r"images/reused|rewards/.+/seconds_p95|watch/.+"
 
 
 class FewFigures:
-    """Leaves details out of what a run logs, and faults until there is one."""
+    """Leaves details out of a run's log, and each fault metric until the fault occurs."""
 
     def __init__(self) -> None:
-        self._faults: set[str] = set()  # that there was one of
+        self._faults: set[str] = set()  # fault metrics that have left their healthy value
 
     def of(self, metrics: Mapping[str, list[float]]) -> dict[str, list[float]]:
-        """The figures of a step that are logged; ms-swift's own are all among them.
+        """The metrics of a step that are logged, including all of ms-swift's own.
 
         Args:
-            metrics: By name, the values of each micro-batch.
+            metrics: Values of each micro-batch, by name.
         """
         seconds = {name: values for name, values in metrics.items() if name.startswith(_SECONDS)}
         logged = {
@@ -38,7 +38,7 @@ class FewFigures:
             for name, values in metrics.items()
             if name not in seconds and self._is_logged(name, values)
         }
-        # A phase that some steps do not have took no time in them.
+        # A phase that is missing in some steps took no time in them.
         steps = max(map(len, seconds.values()), default=1)
         means: defaultdict[str, float] = defaultdict(float)
         for name, values in seconds.items():

@@ -1,4 +1,4 @@
-"""Share of the parameters that an optimizer step moves, estimated from a sample of their elements."""
+"""Share of the parameters that an optimizer step changes, estimated from a sample of their elements."""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -12,9 +12,9 @@ TENSORS = 64
 ELEMENTS = 64
 
 _MASTERS = (
-    # Flat partitions of DeepSpeed's optimizers: ZeRO-1/2, ZeRO-3, BF16_Optimizer.
+    # DeepSpeed's optimizers, flat partitions: ZeRO-1/2, ZeRO-3, BF16_Optimizer.
     *("single_partition_of_fp32_groups", "fp32_partitioned_groups_flat", "fp32_groups_flat_partition"),
-    # Megatron's, by group: its distributed optimizer, and the one without.
+    # Megatron's optimizers, by group: distributed, and not distributed.
     *("shard_fp32_from_float16_groups", "fp32_from_float16_groups"),
 )
 """Attributes in which optimizers keep their float32 copies of 16-bit weights."""
@@ -22,7 +22,7 @@ _MASTERS = (
 
 @dataclass(frozen=True)
 class Movement:
-    """Elements that changed between two looks, estimated from a sample. Adds up over ranks."""
+    """Number of elements that changed between two looks, estimated from a sample; ranks can be summed."""
 
     elements: float = 0.0
     moved: float = 0.0
@@ -34,7 +34,7 @@ class Movement:
 
 
 class Sampler:
-    """Compares elements of tensors, at fixed random places, with their values at the last look."""
+    """Compares elements at fixed random places of tensors with their values at the last look."""
 
     def __init__(
         self, tensors: Callable[[], Iterable[Tensor]], limit: int = TENSORS, elements: int = ELEMENTS
@@ -42,14 +42,14 @@ class Sampler:
         self._tensors = tensors
         present = list(tensors())
         generator = torch.Generator().manual_seed(0)
-        # Places in some of the tensors, evenly spread; at each look their number and sizes are the same.
+        # Places in some evenly spaced tensors; the number and sizes of the tensors must not change.
         self._places: dict[int, Tensor] = {}
         chosen = min(len(present), limit)
         for number in torch.linspace(0, len(present) - 1, chosen).round().int().tolist():
             size = present[number].numel()
             places = torch.randint(size, (min(elements, size),), generator=generator)
             self._places[number] = places.to(present[number].device)
-        # How many elements of its tensor each sampled one stands for.
+        # Number of elements of the tensor that each sampled element represents.
         self._weights = [present[number].numel() / len(places) for number, places in self._places.items()]
         self._elements = sum(present[number].numel() for number in self._places)
         self._before = self._values()
@@ -62,7 +62,7 @@ class Sampler:
         return Movement(self._elements, moved)
 
     def _values(self) -> list[Tensor]:
-        """The sampled elements of each tensor, on the CPU; all of one type and device are copied together."""
+        """The sampled elements of each tensor, on the CPU; neighbours of one type and device in one copy."""
         present = list(self._tensors())
         taken = [torch.take(present[number].detach(), places) for number, places in self._places.items()]
         copied: list[Tensor] = []
@@ -73,7 +73,7 @@ class Sampler:
 
 
 def local_parameters(model: torch.nn.Module) -> Iterator[Tensor]:
-    """This rank's part of each trainable parameter, where it has one."""
+    """This rank's shard of each trainable parameter, where it has one."""
     for parameter in (each for each in model.parameters() if each.requires_grad):
         if hasattr(parameter, "ds_tensor"):  # ZeRO-3: the parameter itself is empty between forwards
             shard: Tensor = parameter.ds_tensor
@@ -86,16 +86,16 @@ def local_parameters(model: torch.nn.Module) -> Iterator[Tensor]:
 
 
 def local_masters(optimizer: Any) -> Iterator[Tensor]:
-    """This rank's float32 copies of what it trains, where DeepSpeed or Megatron keeps them in memory."""
-    chained = getattr(optimizer, "chained_optimizers", None)  # Megatron's: with expert parallelism several
-    # Else accelerate's wrapper around DeepSpeed's.
+    """This rank's float32 master weights, where DeepSpeed or Megatron keeps them in memory."""
+    chained = getattr(optimizer, "chained_optimizers", None)  # Megatron; several with expert parallelism
+    # Otherwise accelerate's wrapper around DeepSpeed's optimizer.
     for inner in [getattr(optimizer, "optimizer", optimizer)] if chained is None else chained:
         for name in _MASTERS:
             yield from _held(getattr(inner, name, None))
 
 
 def _held(copies: Any) -> Iterator[Tensor]:
-    """The tensors with elements of a list, or of lists in it."""
+    """The non-empty tensors of a nested list."""
     if isinstance(copies, (list, tuple)):
         for inner in copies:
             yield from _held(inner)
@@ -104,7 +104,7 @@ def _held(copies: Any) -> Iterator[Tensor]:
 
 
 def keeps_masters(optimizer: Any) -> bool:
-    """True if 16-bit weights are updated by float32 copies, here or inside transformer_engine's optimizer."""
+    """True if 16-bit weights have float32 master copies, here or inside transformer_engine's optimizer."""
     config = getattr(optimizer, "config", None)  # Megatron's
     is_mixed = any(getattr(config, kind, False) for kind in ("bf16", "fp16"))
     return is_mixed or next(local_masters(optimizer), None) is not None

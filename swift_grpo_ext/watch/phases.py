@@ -1,4 +1,4 @@
-"""Phases of a run, where its time went, and the bill: a line for people, all of it for the report."""
+"""Phases of a run, the time spent in each, and the bill: one line for the log, all figures for the report."""
 
 import time
 from collections import Counter, defaultdict
@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import torch
 
-# What a rank does, in the order of a step, and what to call it.
+# Phases of a rank, in the order of a step, with the name to print.
 PHASES = {
     "data": "data",
     "prepare": "preparing rows",
@@ -30,7 +30,7 @@ PHASES = {
     "start": "start",
     "between": "between steps",
 }
-SHORTER = {  # what makes a phase shorter
+SHORTER = {  # options that shorten a phase
     "data": "--dataloader_num_workers",
     "prepare": "MAX_PIXELS, or --dataloader_num_workers",
     "weight_sync": "--move_model_batches, or LoRA with --vllm_enable_lora true",
@@ -43,22 +43,22 @@ SHORTER = {  # what makes a phase shorter
     "save": "a larger --save_steps",
     "evaluate": "a larger --eval_steps",
 }
-# Counted work: what was done, and as ``stock NAME`` what ms-swift alone would do.
+# Counted work: NAME for the work done, ``stock NAME`` for what ms-swift alone would do.
 SAVED = {"tokens": "tokens forwarded", "images": "images encoded", "passes": "passes"}
-FIRST = 5  # steps that the first bill is of
-EVERY = 50  # and each of those after it
-_WORTH_A_WORD = 0.3
+FIRST = 5  # steps covered by the first bill
+EVERY = 50  # steps covered by each later bill
+_WORTH_A_WORD = 0.3  # share of the time from which a hint is printed
 
 
 class Now(NamedTuple):
-    """The phase of this moment, and since when it is, on the clock of `Phases`, in seconds."""
+    """The current phase and its start, in seconds on the clock of `Phases`."""
 
     phase: str
     since: float
 
 
 def recorded_event() -> torch.cuda.Event | None:
-    """An event at this place of the GPU's work; None without a GPU in use."""
+    """An event recorded in the GPU's current stream; None without a GPU in use."""
     if not torch.cuda.is_available() or not torch.cuda.is_initialized():
         return None
     event = torch.cuda.Event(enable_timing=True)
@@ -67,7 +67,7 @@ def recorded_event() -> torch.cuda.Event | None:
 
 
 class Phases:
-    """A stack of phases: an inner one's time does not count for the outer one; a GPU's is its own, by marks.
+    """A stack of phases: time of an inner one does not count for the outer; on a GPU, CUDA events time them.
 
     One thread enters and leaves; others may read `now` and `longest`.
     """
@@ -81,9 +81,9 @@ class Phases:
         self._mark = mark
         self._names = ["start"]
         self._seconds: defaultdict[str, float] = defaultdict(float)
-        self._marks: list[tuple[str, torch.cuda.Event | None]] = []  # what ended, and the event
-        self.longest: dict[str, float] = {}
-        self.failed_in = ""  # the innermost phase that an error came out of
+        self._marks: list[tuple[str, torch.cuda.Event | None]] = []  # the phase that ended, and the event
+        self.longest: dict[str, float] = {}  # longest stretch of each phase, seconds
+        self.failed_in = ""  # the innermost phase that raised an error
         self.now = Now("start", clock())
 
     def enter(self, phase: str) -> None:
@@ -92,7 +92,7 @@ class Phases:
         self._turn()
 
     def leave(self, phase: str, failed: bool = False) -> None:
-        """End the current phase, if it is this one; by an error where it ``failed``."""
+        """End the current phase, if it is this one; ``failed`` if an error ended it."""
         if failed:
             self.failed_in = self.failed_in or phase
         if self._names[-1] == phase and len(self._names) > 1:
@@ -100,7 +100,7 @@ class Phases:
             self._turn()
 
     def rest_in(self, phase: str) -> None:
-        """The phase that a rank is in outside of every block."""
+        """Set the phase of a rank outside of all entered phases."""
         self._names[0] = phase
         self._turn()
 
@@ -120,7 +120,7 @@ class Phases:
         return dict(seconds)
 
     def _turn(self) -> None:
-        """Book the time since the last turn, and go on in the phase on top of the stack."""
+        """Add the time since the last turn to its phase, and switch to the phase on top of the stack."""
         (phase, since) = self.now
         self.now = Now(self._names[-1], self._clock())
         passed = self.now.since - since
@@ -130,14 +130,14 @@ class Phases:
 
 
 class Bill(NamedTuple):
-    """Time of some steps of one rank, by phase."""
+    """Time that one rank spent in each phase over some steps."""
 
     steps: int
-    seconds: Mapping[str, float]  # of each phase, over all of them
-    work: Mapping[str, float]  # what was done, and what ms-swift alone would do: see `SAVED`
+    seconds: Mapping[str, float]  # by phase, summed over the steps
+    work: Mapping[str, float]  # work done, and work that ms-swift alone would do: see `SAVED`
 
     def __str__(self) -> str:
-        """The two longest phases, what was saved, and what makes the longest shorter."""
+        """The two longest phases, the saved work, and how to shorten the longest phase."""
         total = sum(self.seconds.values())
         longest = Counter(self.seconds).most_common(2) if total else []
         parts = [f"{PHASES[name]} {_percent(spent / total)}" for name, spent in longest]
@@ -159,7 +159,7 @@ class Billing:
         self._of = FIRST
 
     def add(self, seconds: Mapping[str, float]) -> Bill | None:
-        """Take in a step's seconds of each phase; the bill if one is due."""
+        """Add a step's seconds in each phase; returns the bill if one is due."""
         self._seconds.update({name: spent for name, spent in seconds.items() if name != "start"})
         self._steps += 1
         return self.close() if self._steps >= self._of else None

@@ -1,21 +1,21 @@
-"""Facts of a run, of an optimizer step, and of the completions that the step was taken on."""
+"""Facts of a run, of an optimizer step, and of the completions that the step trained on."""
 
 from dataclasses import dataclass
 
-MOST = 0.9  # share of completions or groups from which a fault counts as that of the run
+MOST = 0.9  # share of completions or groups from which a fault counts as a fault of the run
 
 
 @dataclass(frozen=True)
 class RewardFacts:
     """One reward function over one generation batch of all ranks."""
 
-    name: str  # as it was asked for
-    scored: float  # share of the completions that it is for which it scored, 0 to 1
-    commonest: float | None = None  # the value that scored completions got most often, to six places
+    name: str  # as typed by the user
+    scored: float  # scored share of the completions that the reward applies to, 0 to 1
+    commonest: float | None = None  # the most frequent score, to six places
     commonest_share: float = 0.0
-    infinite: int = 0  # completions for which it gave an infinity
-    unread: float = 0.0  # share of the completions that it is for in which it read no answer
-    reason: str = ""  # why completions have no score, or were not read: an example
+    infinite: int = 0  # completions for which it returned an infinity
+    unread: float = 0.0  # share of the completions that it applies to in which it read no answer
+    reason: str = ""  # an example of why completions were not scored, or not read
 
 
 @dataclass(frozen=True)
@@ -24,22 +24,22 @@ class RolloutFacts:
 
     groups: int = 0
     rewards: tuple[RewardFacts, ...] = ()
-    reward_std: float | None = None  # mean deviation within groups
+    reward_std: float | None = None  # mean standard deviation within groups
     advantaged: float | None = None  # share of completions whose advantage is not 0
     coverage: float | None = None  # share of completions that can be compared with others of their group
     zero_variance: float | None = None  # share of groups whose rewards are all equal
     identical: float | None = None  # share of groups whose completions are all the same text
-    clipped: float | None = None  # share of completions that ran into the length limit
+    clipped: float | None = None  # share of completions cut off at the length limit
     empty: float | None = None  # share of completions without a visible character
-    example: str = ""  # for messages: a row, what was predicted and what was expected
+    example: str = ""  # for messages: a row with its prediction and its gold
 
     @property
     def is_scored(self) -> bool:
-        """Some reward scored some completion, as far as is known."""
+        """True if some reward scored some completion, or nothing is known about the rewards."""
         return not self.rewards or any(reward.scored for reward in self.rewards)
 
 
-# What may be wrong between rollout engine and trainer: rules of the monitors.
+# Rule ids of faults between rollout engine and trainer.
 PROMPT = "engine-prompt"
 WEIGHTS = "engine-weights"
 NUMERICS = "engine-numerics"
@@ -47,7 +47,7 @@ NUMERICS = "engine-numerics"
 
 @dataclass(frozen=True)
 class EngineRecord:
-    """The newest comparison of engine and trainer; d is the difference of a token's log-probs, nats."""
+    """The newest comparison of engine and trainer; d is the difference of a token's log-probs in nats."""
 
     ratio: float | None = None  # mean of exp|d| over sampled tokens; None if not compared
     mean: float | None = None  # of |d|
@@ -62,14 +62,14 @@ class StepFacts:
 
     step: int  # global, counted from 1
     learning_rate: float | None = None  # of this step's update
-    grad_norm: float | None = None  # before clipping; None where ms-swift does not tell
-    skipped: bool = False  # the update was dropped: by ms-swift for a NaN, by the scaler or by DeepSpeed
+    grad_norm: float | None = None  # before clipping; None where ms-swift does not report it
+    skipped: bool = False  # the update was dropped: by ms-swift for a NaN, by the loss scaler or by DeepSpeed
     moved: float | None = None  # share of sampled trainable elements whose value changed
     master_moved: float | None = None  # share of the optimizer's float32 copies; None without copies
     tokens: int | None = None  # completion tokens in the loss, all ranks
     entropy: float | None = None  # nats per token at the sampling temperature
-    rollout: RolloutFacts = RolloutFacts()  # what the step was taken on
-    engine: EngineRecord = EngineRecord()  # the last check of the engine that made it
+    rollout: RolloutFacts = RolloutFacts()  # the completions that the step trained on
+    engine: EngineRecord = EngineRecord()  # the last check of the engine that sampled them
 
 
 @dataclass(frozen=True)
@@ -79,11 +79,11 @@ class RunFacts:
     num_generations: int = 0
     beta: float = 0.0
     temperature: float = 1.0
-    learning_rate: float | None = None  # as asked for, the peak of its schedule; None if unknown
+    learning_rate: float | None = None  # the argument, which is the peak of the schedule; None if unknown
     precision: str = "float32"  # of the trainable parameters
     masters: bool = False  # the optimizer keeps float32 copies of them
 
     @property
     def coarse_weights(self) -> bool:
-        """The weights themselves are updated in 16 bits."""
+        """True if the optimizer updates the 16-bit weights themselves."""
         return self.precision in ("bfloat16", "float16") and not self.masters

@@ -1,4 +1,4 @@
-"""The command that goes on with a run that was asked to end, ready to be pasted into a shell."""
+"""The command that resumes a run that was asked to end, ready to be pasted into a shell."""
 
 import shlex
 from collections.abc import Mapping, Sequence
@@ -6,7 +6,7 @@ from pathlib import Path
 
 from swift_grpo_ext.settings import PREFIX
 
-# Of the environment what decides how many processes train, on which devices, on which images and videos.
+# Environment variables that decide the processes, the devices, and the processing of images and videos.
 _VARIABLES = """
     NPROC_PER_NODE NNODES NODE_RANK CUDA_VISIBLE_DEVICES ASCEND_RT_VISIBLE_DEVICES PYTORCH_CUDA_ALLOC_CONF
     PYTORCH_ALLOC_CONF USE_HF ROOT_IMAGE_DIR QWENVL_BBOX_FORMAT MAX_PIXELS MIN_PIXELS IMAGE_FACTOR INPUT_SIZE
@@ -24,16 +24,16 @@ def how_to_resume(
     words: Sequence[str],
     variables: Mapping[str, str],
 ) -> str:
-    """The command to paste to go on from a checkpoint.
+    """The command to paste to resume from a checkpoint.
 
     Args:
         checkpoint: Its folder.
-        weights_only: It has no optimizer state (``--save_only_model true``): steps are counted anew.
+        weights_only: It has no optimizer state (``--save_only_model true``): steps start at 0 again.
         words: The training process's script and arguments.
-        variables: Its environment.
+        variables: The training process's environment.
 
     Returns:
-        The command ``swift rlhf``, or, in a process that it did not start, the arguments to add.
+        The ``swift rlhf`` command, or only the arguments to add if another command started the process.
 
     >>> how_to_resume(Path("o/checkpoint-2"), False, ["swift/cli/rlhf.py", "--beta", "0"], {})
     'swift rlhf --beta 0 --resume_from_checkpoint o/checkpoint-2'
@@ -50,7 +50,7 @@ def how_to_resume(
 
 
 def _without_resume(arguments: Sequence[str]) -> list[str]:
-    """The arguments without those that say from which checkpoint the run went on."""
+    """The arguments without those that name the checkpoint to resume from."""
     kept: list[str] = []
     dropped = False
     for word in arguments:

@@ -1,4 +1,4 @@
-"""A thread per rank tells of a phase that lasts too long; ranks talk by files: collectives are what hangs."""
+"""A watchdog thread per rank reports a stalled phase; ranks share files, since collectives may hang."""
 
 import faulthandler
 import json
@@ -19,25 +19,25 @@ from swift_grpo_ext.folders import write_whole
 from swift_grpo_ext.watch.journal import Journal
 from swift_grpo_ext.watch.phases import Now, Phases
 
-EXIT_CODE = os.EX_TEMPFAIL  # of a run that was ended for a stall: worth another try
+EXIT_CODE = os.EX_TEMPFAIL  # of a run that was ended for a stall: worth a retry
 FIRST_LIMIT = 1800.0
 LEAST_LIMIT = 120.0
-HELD_LIMIT = 60.0  # for which no look of the watchdog is possible: its next one is 5 s away
+HELD_LIMIT = 60.0  # seconds in which the watchdog, which looks every 5 s, could not run
 TIMES_LONGEST = 5.0
-# Frames of these are passed over when it is told who called a collective.
+# Frames of these files are skipped when looking for the caller of a collective.
 _MACHINERY = ("/torch/", "/accelerate/", "/contextlib.py", "/functools.py")
 _WAITING = "waiting for the other ranks"
 
 
 @dataclass(frozen=True)
 class Beat:
-    """One rank's last sign of life; clocks are wall clocks, in seconds since 1970."""
+    """One rank's last heartbeat; times are wall-clock, in seconds since 1970."""
 
     rank: int
     step: int  # optimizer steps taken
     phase: str  # see `phases.PHASES`
-    since: float  # when it got there
-    beat: float  # when it gave this sign
+    since: float  # start of the phase
+    beat: float  # time of this heartbeat
     where: str = ""  # place in the code; empty while all is well
     pid: int = 0
     host: str = ""
@@ -47,16 +47,16 @@ _BEAT = TypeAdapter(Beat)
 
 
 def write_beat(folder: Path, beat: Beat) -> None:
-    """Replace the rank's file; a reader sees the old or the new one, never half of it."""
+    """Replace the rank's file; a reader sees the old or the new one, never a partial one."""
     own = asdict(beat) | {"pid": os.getpid(), "host": socket.gethostname()}
     write_whole(folder / f"rank_{beat.rank}.json", json.dumps(own).encode())
 
 
 def read_beats(folder: Path, ranks: int, not_before: float = 0.0) -> dict[int, Beat]:
-    """The last signs of life of the ranks that gave one; those before a moment are of an earlier run."""
+    """The last heartbeat of each rank that has one; those older than ``not_before`` are of an earlier run."""
     beats = {}
     for rank in range(ranks):
-        with suppress(OSError, ValueError):  # none yet, or written by something else
+        with suppress(OSError, ValueError):  # no file yet, or written by something else
             beat = _BEAT.validate_json((folder / f"rank_{rank}.json").read_bytes())
             if beat.beat >= not_before:
                 beats[rank] = beat
@@ -64,7 +64,7 @@ def read_beats(folder: Path, ranks: int, not_before: float = 0.0) -> dict[int, B
 
 
 def in_words(beat: Beat, now: float) -> str:
-    """One rank's state in a clause, at a wall clock's time."""
+    """One rank's state as a clause; ``now`` is wall-clock time."""
     silent = now - beat.beat
     if silent > 60:
         return f"rank {beat.rank} (pid {beat.pid} on {beat.host}) gave no sign of life for {silent:.0f} s"
@@ -73,13 +73,13 @@ def in_words(beat: Beat, now: float) -> str:
 
 
 def holders(beats: Mapping[int, Beat]) -> list[int]:
-    """Ranks that do not wait for others: if the rest waits, these hold it up."""
+    """Ranks that do not wait for others while some do: these hold up the rest."""
     waiting = {rank for rank, beat in beats.items() if beat.where.startswith(_WAITING)}
     return sorted(set(beats) - waiting) if waiting else []
 
 
 def where_main_thread_stands() -> str:
-    """File, line and function; if it waits for the other ranks, in which collective and who called it."""
+    """File, line and function; while waiting for the other ranks, the collective and its caller."""
     innermost = frame = sys._current_frames().get(threading.main_thread().ident or 0)
     if innermost is None:
         return "ended"
@@ -100,7 +100,7 @@ def _place(frame: FrameType) -> str:
 
 
 def limit_of(phase: str, longest: dict[str, float], fixed: float | None) -> float:
-    """Seconds that a phase may last: a fixed limit, else learned from the longest stretch of each so far."""
+    """Seconds that a phase may last: a fixed limit, else learned from its longest stretch so far."""
     if fixed is not None:
         return fixed
     return max(LEAST_LIMIT, TIMES_LONGEST * longest[phase]) if phase in longest else FIRST_LIMIT
@@ -108,16 +108,16 @@ def limit_of(phase: str, longest: dict[str, float], fixed: float | None) -> floa
 
 @dataclass(eq=False)
 class Watchdog(threading.Thread):
-    """Watches one rank, and joins the incidents that others open."""
+    """Watches one rank, and joins incidents that other ranks open."""
 
     phases: Phases
     journal: Journal
     ranks: int
     fixed_limit: float | None = None  # seconds for every phase; learned if None
-    step: Callable[[], int] = lambda: 0  # gives the optimizer steps taken
+    step: Callable[[], int] = lambda: 0  # returns the number of optimizer steps taken
     also: Callable[[], None] = lambda: None  # called at every look
-    abort: Callable[[], None] | None = None  # on every rank, for an incident that is to end the run
-    failed: Callable[[Exception], None] = lambda error: None  # told what ended this thread
+    abort: Callable[[], None] | None = None  # called on every rank if an incident is to end the run
+    failed: Callable[[Exception], None] = lambda error: None  # called with the error that ended this thread
 
     def __post_init__(self) -> None:
         super().__init__(name="swift-grpo-ext watchdog", daemon=True)
@@ -129,11 +129,11 @@ class Watchdog(threading.Thread):
         self._incident = len(list(self.journal.folder.glob("stall_*.json")))
 
     def run(self) -> None:
-        """Beat until `stop`. A crash in C code is told with the line that called it."""
+        """Beat until `stop`. A crash in C code is reported with the Python line that called it."""
         faulthandler.enable(file=2)
         try:
             while not self._done.wait(self._interval):
-                # A thread of C's tells where one holds the interpreter for so long that this one cannot.
+                # A C thread dumps the stacks if something holds the GIL so long that this thread cannot run.
                 faulthandler.dump_traceback_later(HELD_LIMIT, file=2)
                 self.beat()
         except Exception as error:
@@ -147,7 +147,7 @@ class Watchdog(threading.Thread):
         self.join(timeout=5)  # it may hang in a write; it is a daemon
 
     def beat(self) -> None:
-        """One look: give a sign of life, open an incident if over the limit, take part in that of others."""
+        """Look once: write a heartbeat, open an incident if over the limit, join those of other ranks."""
         self.also()
         now = self.phases.now
         passed = time.monotonic() - now.since
@@ -161,13 +161,13 @@ class Watchdog(threading.Thread):
                 request.touch(exist_ok=False)
             except FileExistsError:  # another rank was faster
                 first = False
-            except OSError:  # the other ranks do not hear of it, but whoever reads the console does
+            except OSError:  # the other ranks do not learn of it, but it is still printed
                 pass
         if first or request.exists():
             stacks = self._write_stacks()
             self._give_sign(now, with_place=True)
             if self.ranks > 1 and (first or self.abort):
-                self._done.wait(3 * self._interval)  # the others join, and read our sign of life
+                self._done.wait(3 * self._interval)  # until the others have joined and read our heartbeat
             if first:
                 self._tell(now, passed, limit, stacks)
             if self.abort is not None:
@@ -175,7 +175,7 @@ class Watchdog(threading.Thread):
 
     def _give_sign(self, now: Now, *, with_place: bool) -> None:
         where = where_main_thread_stands() if with_place else ""
-        since = time.time() - (time.monotonic() - now.since)  # of the wall clock
+        since = time.time() - (time.monotonic() - now.since)  # as wall-clock time
         beat = Beat(self.journal.rank, self.step(), now.phase, since, time.time(), where)
         self.journal.write(lambda: write_beat(self.journal.folder, beat))
 
@@ -194,7 +194,7 @@ class Watchdog(threading.Thread):
         print(f"swift-grpo-ext [stall] {text}; stacks: {stacks.parent}", file=sys.stderr, flush=True)
 
     def _write_stacks(self) -> Path:
-        """The incident is this rank's, too."""
+        """Write this rank's stacks for the next incident."""
         self._incident += 1
         path = self.journal.folder / f"stall_{self._incident}_rank_{self.journal.rank}.txt"
 
@@ -209,7 +209,7 @@ class Watchdog(threading.Thread):
 def describe_stall(
     phase: str, passed: float, limit: float, beats: dict[int, Beat], ranks: int, now: float
 ) -> str:
-    """States of the ranks, and which of them holds up the others, as seen by the rank that noticed."""
+    """States of the ranks, and those that hold up the others, as seen by the rank that noticed the stall."""
     states = "; ".join(in_words(beats[rank], now) for rank in sorted(beats))
     missing = sorted(set(range(ranks)).difference(beats))
     text = f"phase {phase} has lasted {passed:.0f} s, the limit is {limit:.0f} s: {states}"

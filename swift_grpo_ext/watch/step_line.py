@@ -1,10 +1,10 @@
-"""One line a step that people can read: what ms-swift logs of a step is a dictionary of 1,900 characters."""
+"""One readable line per step: ms-swift logs a dictionary of 1,900 characters."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
 
 WIDTH = 120  # characters of a line at most
-_MOST_REWARDS = 4  # that are named, one by one
+_MOST_REWARDS = 4  # more rewards than this are not listed one by one
 _LEAST_FIRST = ("kl", "length", "each", "left", "seconds", "cut off", "held-out", "reward")
 
 Logs = Mapping[str, object]
@@ -15,16 +15,16 @@ _AS_LOGGED: Names = MappingProxyType({})
 def step_line(
     logs: Logs, held_out: float | None = None, width: int = WIDTH, names: Names = _AS_LOGGED
 ) -> str:
-    """A step in words; what does not fit into the width is left out, what says least of a run first.
+    """A step as a line; parts that exceed the width are left out, the least informative first.
 
     Args:
-        logs: What ms-swift logged of the step, with its ``global_step/max_steps`` and ``remaining_time``.
+        logs: The step's logs by ms-swift, with ``global_step/max_steps`` and ``remaining_time``.
         held_out: The newest mean over held-out rows; None before the first.
-        width: Characters.
-        names: Of rewards, as they were typed, by the names under which they are logged.
+        width: Maximum number of characters.
+        names: Reward names as the user typed them, by the names under which they are logged.
 
     Returns:
-        The line; empty for logs that are not those of a step (an evaluation, the end of a run).
+        The line; empty for logs of anything but a step (an evaluation, the end of a run).
 
     >>> step_line({"global_step/max_steps": "7/300", "reward": 0.25, "reward_std": 0.1, "step_time": 1.25})
     'step 7/300  reward 0.250 ± 0.100  1.2 s'
@@ -41,16 +41,16 @@ def step_line(
 
 
 def log_line(logs: Logs, held_out: float | None = None, width: int = WIDTH, names: Names = _AS_LOGGED) -> str:
-    """The line printed for anything that is logged: a step, an evaluation, the end of a run.
+    """The line printed for any logs: of a step, an evaluation, the end of a run.
 
     Args:
-        logs: What ms-swift logged.
-        held_out: The newest mean over held-out rows; if given, evaluations have printed their figures.
-        width: Characters.
-        names: Of rewards, as in `step_line`.
+        logs: The logs by ms-swift.
+        held_out: The newest mean over held-out rows; if given, evaluations have already been printed.
+        width: Maximum number of characters.
+        names: Reward names, as in `step_line`.
 
     Returns:
-        The line; empty for what needs none.
+        The line; empty for logs that need no line.
 
     >>> log_line({"train_runtime": 93.2, "train_steps_per_second": 0.31})
     'trained for 93 s, 0.31 steps a second'
@@ -67,19 +67,19 @@ def log_line(logs: Logs, held_out: float | None = None, width: int = WIDTH, name
 
 
 def _figure(logs: Logs, *names: str) -> float | None:
-    """The first of several figures that was logged."""
+    """The first of several metrics that was logged; None without any."""
     values = (logs.get(name) for name in names)
     return next((float(value) for value in values if isinstance(value, (int, float))), None)
 
 
 def _said(form: str, logs: Logs, *names: str) -> str:
-    """The first of several figures that was logged, put into a form; empty if none was."""
+    """The first of several metrics that was logged, formatted; empty without any."""
     value = _figure(logs, *names)
     return "" if value is None else form.format(value)
 
 
 def _parts(logs: Logs, names: Names) -> dict[str, str]:
-    """The parts of the line in its order; empty where nothing was logged."""
+    """The parts of the line, in order; empty where nothing was logged."""
     unscored = "reward -" if "completions/mean_length" in logs else ""
     cut_off = _figure(logs, "completions/clipped_ratio")
     left = logs.get("remaining_time")
@@ -90,7 +90,7 @@ def _parts(logs: Logs, names: Names) -> dict[str, str]:
         "held-out": _said("held-out {:.3f}", logs, "held_out"),
         "length": _said("length {:.0f}", logs, "completions/mean_length"),
         "cut off": "" if cut_off is None else f"cut off {100 * cut_off:.0f} %",
-        # KL where there is a reference.
+        # KL if there is a reference model, else entropy.
         "kl": _said("kl {:.2g}", logs, "kl")
         or _said("entropy {:.2f}", logs, "entropy/mean", "watch/entropy"),
         "seconds": _said("{:.1f} s", logs, "step_time", "train_speed(s/it)"),
@@ -99,9 +99,9 @@ def _parts(logs: Logs, names: Names) -> dict[str, str]:
 
 
 def _each_reward(logs: Logs, names: Names) -> str:
-    """The rewards of a sum, one by one."""
+    """The mean of each reward, if there are several."""
     logged = [name.split("/")[1] for name in logs if name.startswith("rewards/") and name.endswith("/mean")]
     means = {names.get(name, name): _figure(logs, f"rewards/{name}/mean") for name in logged}
     words = [f"{name} {mean:.2f}" for name, mean in means.items() if mean is not None]
-    several = len(names) > 1 or len(words) > 1  # of which a batch may have the rows of one alone
+    several = len(names) > 1 or len(words) > 1  # a batch may hold only rows of one of them
     return "  ".join(words) if several and len(words) <= _MOST_REWARDS else ""

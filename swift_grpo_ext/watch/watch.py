@@ -1,4 +1,4 @@
-"""The monitors of one rank: they collect, agree with the other ranks once a step, judge and tell."""
+"""The monitors of one rank: they collect, sum over the ranks once a step, judge and report."""
 
 import os
 import sys
@@ -27,7 +27,7 @@ from swift_grpo_ext.watch.stall import EXIT_CODE, Watchdog
 from swift_grpo_ext.watch.watched import Tally, Watched, add_scalars, run_facts, updates_of_rollout
 
 PATIENCE = 3  # steps in a row that most faults must last before they are reported
-UNSCORED_STEPS = 20  # in which no completion is scored, after which the run ends
+UNSCORED_STEPS = 20  # steps in a row without a scored completion, after which the run ends
 NOTHING_SCORED = os.EX_DATAERR  # exit status of a run that learned nothing because nothing was scored
 
 logger = get_logger()
@@ -42,31 +42,31 @@ class NothingTrained(Exception):
 
 
 class Watch(TrainerCallback):
-    """One rank's monitors, as a callback of ms-swift. The first rank judges and speaks."""
+    """One rank's monitors, as a callback of ms-swift. The first rank reports the verdicts."""
 
-    _weights: Sampler  # from the begin on
+    _weights: Sampler  # set when training begins
     _masters: Sampler
 
     def __init__(self, args: TrainingArguments, trainer: Watched) -> None:
         super().__init__(args, trainer)
         self.guard = trainer.guard
-        self.monitor: LearningMonitor | None = None  # from the begin on
+        self.monitor: LearningMonitor | None = None  # set when training begins
         self._settings = settings = current_settings()
         self._trainer = trainer
-        # With Megatron the last rank, which has the loss, speaks.
+        # With Megatron the last rank, which has the loss, logs.
         self._first = getattr(args, "speaks", args.process_index == 0)
         self.phases = Phases()
         self.billing = Billing()
         self.journal = Journal(args.output_dir, args.process_index)
         self.tally = Tally()
         self.rollout = RolloutFacts()
-        self._engine = EngineRecord()  # the newest
+        self._engine = EngineRecord()  # the newest comparison
         self._learning_rate: float | None = None
         self._stopped_dead = False
         self._unscored_steps = 0  # in a row
         self._ever_scored = False
-        self.exit_status = 0  # of the process, where it was asked to end before its last step
-        self._begun_at = 0  # steps that were taken before this run
+        self.exit_status = 0  # of the process; not 0 if it was asked to end early, or nothing was scored
+        self._begun_at = 0  # steps taken before this run
         self._end_request = EndRequest()
         self._watchdog = Watchdog(
             self.phases,
@@ -82,18 +82,18 @@ class Watch(TrainerCallback):
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: object
     ) -> None:
-        """Model and optimizer are ready.
+        """Start when model and optimizer are ready.
 
         Raises:
-            RefusedError: Nothing is trained.
+            RefusedError: No parameter is trained.
         """
         self.begin(state, trains=any(each.requires_grad for each in self._trainer.model.parameters()))
 
     def begin(self, state: TrainerState, trains: bool) -> None:
-        """Model and optimizer are ready; some parameter ``trains``, on this rank or another.
+        """Start; ``trains`` is True if some parameter is trained, on this rank or another.
 
         Raises:
-            RefusedError: None does.
+            RefusedError: No parameter is trained.
         """
         self._begun_at = state.global_step
         self._begin()
@@ -117,13 +117,13 @@ class Watch(TrainerCallback):
     def on_step_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: object
     ) -> None:
-        """An optimizer step begins: its learning rate is the one that the scheduler has set by now."""
+        """Note the learning rate of the step that begins, which the scheduler has already set."""
         if self._learning_rate is None:
             self._announce()
         self._learning_rate = max(float(group["lr"]) for group in self._trainer.optimizer.param_groups)
 
     def _announce(self) -> None:
-        """Right before the first step: ms-swift has said much since the first line."""
+        """Log the first step, the rewards and the report: ms-swift has logged much since the first line."""
         step = self._begun_at + 1
         rewards = " ".join(self._trainer.scoring.reward_names)
         report = Path(self._trainer.args.output_dir) / "report.html"
@@ -133,14 +133,14 @@ class Watch(TrainerCallback):
         updates = updates_of_rollout(self._trainer.args)
         if self._begun_at % updates:
             logger.info(
-                f"swift-grpo-ext: the checkpoint is inside of the {updates:g} updates of a rollout, which no "
-                "checkpoint keeps: a new rollout is made, so this run is not the uninterrupted one"
+                f"swift-grpo-ext: the checkpoint lies between the {updates:g} updates of a rollout, and does "
+                "not keep it: a new rollout is sampled, so this run differs from an uninterrupted one"
             )
 
     def end_step(
         self, step: int, grad_norm: float | None, skipped: bool, engine: EngineRecord | None
     ) -> bool:
-        """The optimizer has stepped; the ranks add up what they counted. True if the run is to end now.
+        """Sum the counts over the ranks after an optimizer step and judge. True if the run is to end now.
 
         ``engine`` is the comparison with the engine, if one was due at this step.
         """
@@ -167,11 +167,11 @@ class Watch(TrainerCallback):
     def on_prediction_step(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: object
     ) -> None:
-        """All ranks have answered a batch of an evaluation.
+        """After each evaluation batch, end the run if a rank was asked to.
 
         Raises:
-            EvaluationLeft: One of them was asked to end: the step before is saved, and the run ends.
-            NothingTrained: The same before the first step: there is nothing to save.
+            EvaluationLeft: A rank was asked to end: the last step is saved, and the run ends.
+            NothingTrained: The same before the first step, with nothing to save.
         """
         mine = Tally(asked_to_end=len(self._end_request.reason))
         if not mine.over_ranks(args.device).asked_to_end:
@@ -184,7 +184,7 @@ class Watch(TrainerCallback):
         raise EvaluationLeft
 
     def _stop(self, step: int) -> None:
-        """The run was asked to end after this step, on this rank or another."""
+        """Record that the run was asked to end after this step, on this rank or another."""
         if step < self._trainer.state.max_steps or step == self._begun_at:
             self.exit_status = self._end_request.exit_status
         if self._first:
@@ -198,7 +198,7 @@ class Watch(TrainerCallback):
 
     @watches("movement of parameters", reads_device=True)
     def _count_movement(self) -> None:
-        if not self.monitor:  # it did not start, which has been said
+        if not self.monitor:  # it did not start, which has been reported
             return
         weights = self._weights.look()
         masters = self._masters.look()
@@ -217,21 +217,21 @@ class Watch(TrainerCallback):
         self._charge(step, self.billing.add(seconds), last=False)
 
     def _charge(self, step: int, bill: Bill | None, last: bool) -> None:
-        """Write a bill down for the report; the first and the last one are said, too."""
+        """Write a bill to the journal for the report; log the first and the last one, too."""
         if bill and self._first:
             self.journal.add("bill", step=step, **bill._asdict())
             if last or step - self._begun_at == bill.steps:
                 logger.info(f"swift-grpo-ext [bill] {bill}")
 
     def _abort(self) -> None:
-        """The run hangs and is to end. Runs in the watchdog's thread, on every rank."""
+        """End a run that hangs. Called in the watchdog's thread, on every rank."""
         whole = newest_whole(Path(self._trainer.args.output_dir))
         text = f"swift-grpo-ext [stall] the run ends; newest whole checkpoint: {whole}"
         print(text, file=sys.stderr, flush=True)
-        os._exit(EXIT_CODE)  # whatever the threads do
+        os._exit(EXIT_CODE)  # without waiting for other threads
 
     def tell(self, cause: Cause | None) -> None:
-        """Say what is wrong, and write it down."""
+        """Log the cause, and write it to the journal."""
         if self._first and self.monitor and cause:
             step = self.monitor.step
             logger.warning(f"swift-grpo-ext [{cause.id}] at step {step}: {cause.text}")
@@ -240,18 +240,18 @@ class Watch(TrainerCallback):
 
     @watches("events")
     def failed(self, error: BaseException) -> None:
-        """Training ends with an error: write down where it was."""
+        """Write the error that ended training, and its phase, to the journal."""
         text = f"{type(error).__name__}: {error}"
         self.journal.add("failed", phase=self.phases.failed_in or self.phases.now.phase, text=text[:4000])
 
     def close(self) -> None:
-        """Let go of the thread and the signals, however training ended."""
-        if self._watchdog.is_alive():  # also where its part is off: no thread outlives its run
+        """Stop the watchdog and restore the signals, however training ended."""
+        if self._watchdog.is_alive():  # even if its part is off: no thread outlives its run
             self._watchdog.stop()
         self._end_request.leave()
 
     def end(self) -> None:
-        """Training has ended without an error; `exit_status` says how.
+        """Finish after training without an error, and set `exit_status`.
 
         Raises:
             DeadRunError: It was stopped because it could not learn.

@@ -1,4 +1,4 @@
-"""The interface of the monitors to the trainer that they watch: its facts, their counts, its log."""
+"""Interface between the monitors and the trainer: the trainer's facts, the monitors' counts, the log."""
 
 import math
 from collections import Counter, defaultdict
@@ -33,9 +33,9 @@ class Watched(Protocol):
 
 
 def run_facts(trainer: Watched) -> RunFacts:
-    """Facts of a run that is about to take the first of its steps, with model and optimizer prepared."""
+    """Facts of a run about to take its first step, with model and optimizer prepared."""
     args = trainer.args
-    types = Counter(tensor.dtype for tensor in local_parameters(trainer.model))  # most have the first
+    types = Counter(tensor.dtype for tensor in local_parameters(trainer.model))
     return RunFacts(
         num_generations=trainer.num_generations,
         beta=float(trainer.beta or 0.0),
@@ -53,18 +53,18 @@ def updates_of_rollout(args: Any) -> float:
 
 @dataclass
 class Tally:
-    """Counts of one rank during one optimizer step; the ranks add these up."""
+    """Counts of one rank during one optimizer step; they are summed over the ranks."""
 
-    asked_to_end: float = 0.0  # this rank was told to end the run
-    dead: float = 0.0  # this rank's verdict asks to stop the run
+    asked_to_end: float = 0.0  # this rank was asked to end the run
+    dead: float = 0.0  # this rank's verdict is to stop the run
     scored: float = 0.0  # some completion of the rollout was scored
     skipped: float = 0.0  # the update was dropped
     elements: float = 0.0  # see `Movement`
     moved: float = 0.0
     masters: float = 0.0  # the same of the float32 copies
     masters_moved: float = 0.0
-    surprise: Any = 0.0  # sum over completion tokens that were forwarded of minus their log-prob
-    forwarded: Any = 0.0  # number of them: silent completions are left out
+    surprise: Any = 0.0  # sum of -log-prob over the completion tokens that were forwarded
+    forwarded: Any = 0.0  # number of these tokens: silent completions are left out
     tokens: Any = 0.0  # completion tokens in the loss
 
     def over_ranks(self, device: torch.device) -> "Tally":
@@ -76,7 +76,7 @@ class Tally:
 def add_scalars(
     metrics: Mapping[str, MutableSequence[float]], facts: StepFacts, seconds: Mapping[str, float]
 ) -> None:
-    """Hand the figures of a step to ms-swift's log, and so to every tracker."""
+    """Add the metrics of a step to ms-swift's log, and so to every tracker."""
     scalars = {
         "watch/moved": facts.moved,
         "watch/master_moved": facts.master_moved,

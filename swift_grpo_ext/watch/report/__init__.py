@@ -1,4 +1,4 @@
-"""The report of GRPO runs: one self-contained HTML page. What a model or dataset wrote is escaped."""
+"""The report of GRPO runs: one self-contained HTML page. Text of models and datasets is escaped."""
 
 import base64
 import hashlib
@@ -17,9 +17,9 @@ from swift_grpo_ext.watch.report.verdict import Figure, RunVerdict, judge
 
 __all__ = ["Figure", "Section", "Tile", "WrittenReport", "data_uri", "thumbnail", "write_report"]
 
-COMPARISON = "grpo-comparison"  # folder of a comparison of several runs, where the command is called
-MOST_BYTES = 1 << 30  # of logged completions, that are read at the end of a run while the GPUs wait
-COMPLETIONS = 5000  # completions of one run that a page shows unless more are asked for
+COMPARISON = "grpo-comparison"  # folder of a comparison of several runs, in the current directory
+MOST_BYTES = 1 << 30  # of logged completions to read at the end of a run, while the GPUs wait
+COMPLETIONS = 5000  # completions of one run that a page shows by default
 
 _FOLDER = Path(__file__).parent
 _SCRIPTS = ("page.js", "summary.js", "groups.js", "curves.js", "gallery.js", "prompts.js", "start.js")
@@ -46,9 +46,9 @@ class WrittenReport:
 class Tile:
     """An image with a caption, for sections that a caller adds."""
 
-    image: str | None  # an address such as `data_uri` gives
+    image: str | None  # a URL, such as that of `data_uri`
     caption: str
-    level: str = ""  # good, warn, bad or "", which gives the frame's colour
+    level: str = ""  # good, warn, bad or "": the frame's colour
 
 
 @dataclass(frozen=True)
@@ -69,10 +69,10 @@ def write_report(
     sections: Sequence[Section] = (),
     completions: int = COMPLETIONS,
 ) -> WrittenReport:
-    """Write ``report.html`` of the newest GRPO run in an output folder of ms-swift, which may still go on.
+    """Write ``report.html`` of the newest GRPO run in an output folder of ms-swift; it may still be running.
 
     Several folders compare runs. ``report_dir`` is by default the run's version folder, or
-    ``grpo-comparison``; about so many ``completions`` of each run are shown.
+    ``grpo-comparison`` for several; about ``completions`` completions of each run are shown.
 
     Raises:
         OutputFolderError: The folder holds no GRPO run, no logged step yet, or is not writable.
@@ -102,7 +102,7 @@ def write_report(
 def _written(html: Path, text: str) -> Path:
     try:
         html.parent.mkdir(parents=True, exist_ok=True)
-        # Half of a surrogate pair, which JSON can hold and UTF-8 cannot, becomes "?".
+        # Half of a surrogate pair, which is valid in JSON but not in UTF-8, becomes "?".
         html.write_bytes(text.encode("utf-8", errors="replace"))
     except OSError as error:
         raise OutputFolderError(
@@ -114,7 +114,7 @@ def _written(html: Path, text: str) -> Path:
 
 
 def report_at_end(folder: str | Path) -> None:
-    """Write the report of a run into its own folder; whatever goes wrong, the run has ended well."""
+    """Write the report of a run into its own folder; failures are only logged: the run has succeeded."""
     again = f"swift-grpo-ext report {shlex.quote(str(folder))}"
     try:
         completions = Path(folder) / "completions.jsonl"
@@ -125,7 +125,7 @@ def report_at_end(folder: str | Path) -> None:
             return
         report = write_report(folder)
         logger.info(f"swift-grpo-ext [report] {report.verdicts[0].headline} {report.html}")
-    except Exception as error:  # the model is trained: no fault of a page may hide that
+    except Exception as error:  # the model is trained: an error of the report must not hide that
         logger.warning(
             f"swift-grpo-ext [report] not written, {type(error).__name__}: {error}; later: {again}"
         )
@@ -143,13 +143,13 @@ def _renderer() -> Callable[..., str]:
 
 
 def run_names(runs: Sequence[LoggedRun]) -> list[str]:
-    """Short names of the runs: their folders, with a number where two are called alike."""
+    """Short names of the runs: their folders, with a number where two are the same."""
     names = ["/".join(run.folder.resolve().parts[-2:]) for run in runs]
     return [name if names.count(name) == 1 else f"{name} ({number})" for number, name in enumerate(names, 1)]
 
 
 def _arguments(runs: Sequence[LoggedRun]) -> list[tuple[str, list[str], bool]]:
-    """Name, value in each run, and whether the runs differ in it."""
+    """Name, value in each run, and True if the runs differ in it."""
     rows = []
     for name in _ARGUMENTS.split():
         values = [_typed(run.arguments.get(name)) for run in runs]
@@ -159,5 +159,5 @@ def _arguments(runs: Sequence[LoggedRun]) -> list[tuple[str, list[str], bool]]:
 
 
 def _typed(value: object) -> str:
-    """An argument as it was typed; empty if it was not."""
+    """An argument as it was typed; empty if it was not given."""
     return ", ".join(map(str, value)) if isinstance(value, list) else str("" if value is None else value)

@@ -1,4 +1,4 @@
-"""Time of a run, by phase."""
+"""Mean time per step, by phase."""
 
 from collections import Counter
 
@@ -8,7 +8,7 @@ from swift_grpo_ext.watch.report.run import LoggedRun, whole
 
 
 def bill(run: LoggedRun) -> dict[str, float]:
-    """Seconds of each phase in the mean step, the longest first; empty if none was timed."""
+    """Mean seconds per step in each phase, the longest first; empty if nothing was timed."""
     seconds: Counter[str] = Counter()
     steps = 0
     for event in read_events(run.folder, ("bill",)):

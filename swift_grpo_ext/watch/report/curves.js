@@ -1,6 +1,6 @@
 const WIDTH = 400, HEIGHT = 190, LEFT = 46, RIGHT = 12, TOP = 8, BOTTOM = 24;
 
-// Figures by the names under which they are logged: title, and what is special about them.
+// Metrics by logged name: title and drawing options.
 const FIGURES = {
   reward_std: ["standard deviation of the reward inside a group"],
   frac_reward_zero_std: ["groups whose rewards are all equal", { percent: true }],
@@ -14,7 +14,7 @@ const FIGURES = {
   "entropy/mean": ["entropy (nats a token)"],
   "watch/entropy": ["entropy at the sampled tokens (nats a token)"],
   loss: ["loss"],
-  learning_rate: ["learning rate", { exact: true }], // set, not sampled: a running mean would show what never was
+  learning_rate: ["learning rate", { exact: true }], // set, not sampled: a running mean would show values that never occurred
   step_time: ["step time (seconds)"],
   "watch/engine_ratio": ["mean of exp|d|, d the difference of a token's log-probs", { exact: true, place: "engine" }],
 };
@@ -46,7 +46,7 @@ function isFlat(line) {
   return line.values.every(value => value === line.values[0]);
 }
 
-// The figure in each run that has it, with a band where its edges were logged at the same steps.
+// The metric in each run that has it, with a band where its edges were logged at the same steps.
 function lines(name, label, edges = []) {
   return data.runs.flatMap((run, number) => {
     const points = run.figures[name];
@@ -58,7 +58,7 @@ function lines(name, label, edges = []) {
   });
 }
 
-// Of one run each reward, of several the total.
+// Each reward of a single run; the total of several runs.
 function heldOut(names) {
   return data.runs.flatMap((run, number) => ["reward", ...names].flatMap(name => {
     const scores = run.held_out.filter(score => score.reward === name);
@@ -117,9 +117,9 @@ function ticks(low, high, about) {
   const raw = (high - low) / about;
   const power = 10 ** Math.floor(Math.log10(raw));
   const size = [1, 2, 5, 10].map(factor => factor * power).find(step => step >= raw);
-  const found = [];
-  for (let i = Math.ceil(low / size - 1e-9); i * size <= high + 1e-9 * size; i++) found.push(Number((i * size).toPrecision(12)));
-  return found;
+  const values = [];
+  for (let i = Math.ceil(low / size - 1e-9); i * size <= high + 1e-9 * size; i++) values.push(Number((i * size).toPrecision(12)));
+  return values;
 }
 
 function strokes(line, colour, scale, { exact }) {
@@ -144,7 +144,7 @@ function path(steps, values, scale) {
   return steps.map((step, i) => (i ? "L" : "M") + point(step, values[i], scale)).join("");
 }
 
-// Exponential, corrected for its start, so that the first value is the first mean.
+// Exponential running mean with bias correction, so that the first mean is the first value.
 function runningMean(values, weight = 0.1) {
   let mean = 0, total = 0;
   return values.map(value => {
@@ -171,9 +171,9 @@ function follow(box, svg, chart, colours, scale) {
   svg.addEventListener("mousemove", event => {
     const area = svg.getBoundingClientRect();
     const at = ((event.clientX - area.left) / area.width) * WIDTH;
-    const wanted = scale.first + ((at - LEFT) / (WIDTH - LEFT - RIGHT)) * (scale.last - scale.first);
-    const closest = chart.lines.map(line => line.steps[nearest(line.steps, wanted)]);
-    const step = closest.reduce((a, b) => (Math.abs(b - wanted) < Math.abs(a - wanted) ? b : a));
+    const pointed = scale.first + ((at - LEFT) / (WIDTH - LEFT - RIGHT)) * (scale.last - scale.first);
+    const closest = chart.lines.map(line => line.steps[nearest(line.steps, pointed)]);
+    const step = closest.reduce((a, b) => (Math.abs(b - pointed) < Math.abs(a - pointed) ? b : a));
     const shown = value => (chart.percent ? percent(value) : figure(value));
     const rows = chart.lines.map((line, i) =>
       h("div", {}, h("i.dot", { style: `background:${colours[i]}` }), `${labelOf(line)} ${valueAt(line, step, shown)}`));
@@ -189,7 +189,7 @@ function follow(box, svg, chart, colours, scale) {
   });
 }
 
-// Runs differ in length: one that had ended, or not begun, has no value there.
+// Runs differ in length: a run has no value at a step before its first or after its last.
 function valueAt(line, step, shown) {
   const ended = step < line.steps[0] || step > line.steps[line.steps.length - 1];
   return ended ? "–" : shown(line.values[nearest(line.steps, step)]);

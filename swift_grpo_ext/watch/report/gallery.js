@@ -10,7 +10,7 @@ function startGallery() {
   const watcher = new IntersectionObserver(seen => {
     if (!seen[seen.length - 1].isIntersecting || drawn >= chosen.length) return;
     showMore();
-    watcher.unobserve(end); // it tells changes only: ask anew whether the end is still in sight
+    watcher.unobserve(end); // it reports only changes: check again if the end is still in view
     watcher.observe(end);
   }, { rootMargin: "1200px" });
   watcher.observe(end);
@@ -61,7 +61,7 @@ function choose() {
   showMore();
 }
 
-// The different completions of a group, best advantage first.
+// The distinct completions of a group, best advantage first.
 function distinct(samples) {
   const merged = new Map();
   for (const sample of samples) {
@@ -130,7 +130,7 @@ function card({ group, rows }) {
   return h("article.card", {}, head, ...(group.question ? [h("p", {}, group.question)] : []), body);
 }
 
-// A long name in the head of a narrow column ends its lines at underscores.
+// Allow line breaks after underscores in the head of a narrow column.
 function breakable(name) {
   return name.split(/(?<=_)/).flatMap((part, i) => (i ? [h("wbr"), part] : [part]));
 }
@@ -160,7 +160,7 @@ function picture(image, located, group, rows) {
   const frame = h("div.picture", {}, shown);
   shown.addEventListener("load", () => {
     const ratio = shown.naturalWidth / shown.naturalHeight;
-    if (ratio < 1) frame.style.maxWidth = `${Math.max(24, Math.round(320 * ratio))}px`; // so high pictures stay on the screen
+    if (ratio < 1) frame.style.maxWidth = `${Math.max(24, Math.round(320 * ratio))}px`; // so that tall images fit the screen
     const height = 320 / Math.max(1, ratio);
     for (const place of frame.querySelectorAll(".region")) place.classList.toggle("high", (parseFloat(place.style.top) / 100) * height < 16);
   });

@@ -1,4 +1,4 @@
-// Completions as groups: ms-swift writes those of a prompt in a row. Rows come as they were logged, unchecked.
+// Completions as groups: ms-swift writes those of a prompt one after another. Rows are as logged, unchecked.
 const OF_PROMPT = ["step", "prompt", "solution", "images", "question", "gold"];
 const OTHERS = new Set([...OF_PROMPT, "completion", "advantages", "regions", "read", "reason", "num_turns", "entropy", "split", "of_prompt"]);
 const MOST_REGIONS = 300;
@@ -6,14 +6,14 @@ const MOST_REGIONS = 300;
 function readGroups() {
   data.groups = data.runs.flatMap((run, number) => groupsOf(run).map(group => ({ ...group, run: number })));
   const scoring = new Set(data.groups.flatMap(group => [...group.scored]));
-  for (const group of data.groups) // rewards that are for it: one that scores other prompts alone is of another task
+  for (const group of data.groups) // rewards that apply to it: one that scores only other prompts is of another task
     group.rewards = Object.keys(group.samples[0].rewards).filter(name => group.scored.has(name) || !scoring.has(name));
 }
 
 function groupsOf(run) {
   const groups = [];
   const [iterations, steps, accumulation] = run.updates.map(value => Number(value) || 1);
-  const again = iterations > 1 || steps > accumulation; // a rollout is trained on, and logged, several times
+  const again = iterations > 1 || steps > accumulation; // a rollout is used for several steps, and logged in each
   let last = "";
   for (const rows of stepsOf(run.completions)) {
     const key = JSON.stringify(rows.map(row => [row.prompt, row.completion, row.advantages]));

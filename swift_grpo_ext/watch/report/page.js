@@ -1,6 +1,6 @@
 "use strict";
 
-// Text of models and datasets comes in as text nodes only: nothing here parses HTML.
+// Text of models and datasets is added only as text nodes: nothing here parses HTML.
 function h(tag, attributes, ...children) {
   const [name, ...classes] = tag.split(".");
   const svg = ["svg", "path", "line", "text", "g", "title"].includes(name);

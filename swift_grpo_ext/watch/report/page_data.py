@@ -1,4 +1,4 @@
-"""Data that the page's script draws, as JSON: figures, groups of completions, each prompt and image once."""
+"""Data for the page's script, as JSON: metrics, completions, and each prompt and image only once."""
 
 import base64
 import io
@@ -25,7 +25,7 @@ _HARMLESS = {ord(char): f"\\u{ord(char):04x}" for char in "<>&\u2028\u2029"}
 
 
 def page_data(runs: Sequence[LoggedRun], names: Sequence[str], completions: int) -> str:
-    """JSON that may stand inside of a ``<script>``; about so many completions of each run."""
+    """JSON that is safe inside a ``<script>``, with about ``completions`` completions of each run."""
     images: dict[bytes, int] = {}
     prompts: dict[str, int] = {}
 
@@ -52,7 +52,7 @@ def page_data(runs: Sequence[LoggedRun], names: Sequence[str], completions: int)
 
 
 def _curves(run: LoggedRun) -> dict[str, object]:
-    """Every logged figure of a run, thinned where there are very many steps, and its held-out rewards."""
+    """Every logged metric of a run, thinned out if it has very many steps, and its held-out rewards."""
     names = {name for record in run.records for name in record}
     thinned = {
         name: points[:: -(-len(points) // MOST_POINTS)]
@@ -80,7 +80,7 @@ def _curves(run: LoggedRun) -> dict[str, object]:
 
 
 def rows_within(run: LoggedRun, completions: int) -> list[Completion]:
-    """All completions of some steps, spread evenly from the first to the last: about so many."""
+    """All completions of some steps, evenly spaced from the first to the last; about ``completions`` rows."""
     steps = list(dict.fromkeys(row["step"] for row in run.completions))
     kept = min(len(steps), max(1, len(steps) * completions // max(1, len(run.completions))))
     chosen = {steps[place] for place in numpy.linspace(0, len(steps) - 1, kept).round().astype(int)}
@@ -89,7 +89,7 @@ def rows_within(run: LoggedRun, completions: int) -> list[Completion]:
 
 @lru_cache(maxsize=512)
 def thumbnail(path: str) -> bytes | None:
-    """JPEG of at most 320 pixels a side; None if the file is gone or no image."""
+    """JPEG of at most 320 pixels a side; None if the file is missing or not an image."""
     from PIL import Image
 
     buffer = io.BytesIO()
@@ -104,12 +104,12 @@ def thumbnail(path: str) -> bytes | None:
 
 
 def data_uri(image: bytes) -> str:
-    """A JPEG as the address of an ``<img>``."""
+    """A JPEG as the URL of an ``<img>``."""
     return f"data:image/jpeg;base64,{base64.b64encode(image).decode('ascii')}"
 
 
 def _image(path: str, kept: dict[bytes, int]) -> int | None:
-    """Number of an image among those of the page, each kept once; None if gone, no image, or one too many."""
+    """Index of an image among those of the page; None if missing, not an image, or over the size limit."""
     small = thumbnail(path)
     if small is None or (small not in kept and sum(map(len, kept)) + len(small) > MOST_BYTES):
         return None
@@ -117,7 +117,7 @@ def _image(path: str, kept: dict[bytes, int]) -> int | None:
 
 
 def _shown(value: object) -> object:
-    """Data as a page takes it: five digits are more than it shows; JSON knows neither NaN nor infinity."""
+    """Data for the page: long texts cut, floats rounded to five digits; None for NaN and infinity."""
     if isinstance(value, str):
         hidden = len(value) - _LONGEST_TEXT
         return value if hidden <= 0 else f"{value[:_LONGEST_TEXT]} … ({hidden:,} more characters)"

@@ -1,5 +1,5 @@
-// Prompts over a whole run, all that were logged: those always wrong, where broken golds are found, and always right.
-const NEARLY = 0.1; // share of the way from the lowest reward to the highest that counts as always
+// All logged prompts of a run: those that are always wrong, often because of broken golds, and always right.
+const NEARLY = 0.1; // share of the reward's range, from either end, that counts as always
 const PROMPTS_SHOWN = 5; // of each kind
 
 function drawPrompts() {
@@ -9,7 +9,7 @@ function drawPrompts() {
 function promptsOf(run, number) {
   const groups = data.groups.filter(group => group.run === number && Number.isFinite(group.mean));
   const sums = groups.flatMap(group => group.samples.map(sample => Object.values(sample.rewards).reduce((a, b) => a + (b || 0), 0)));
-  if (run.means.length === 0 || run.logged < 2 * run.size * run.means.length) return null; // most were asked once
+  if (run.means.length === 0 || run.logged < 2 * run.size * run.means.length) return null; // most were sampled only once
   const low = [...run.means, ...sums].reduce((a, b) => Math.min(a, b), Infinity);
   const high = [...run.means, ...sums].reduce((a, b) => Math.max(a, b), -Infinity);
   const holds = { wrong: mean => mean <= low + NEARLY * (high - low), right: mean => mean >= high - NEARLY * (high - low) };

@@ -1,4 +1,4 @@
-"""One GRPO run as data: its logged steps, its arguments, its completions and what they point at."""
+"""One GRPO run as data: its logged steps, arguments, completions and evaluations."""
 
 import json
 import math
@@ -14,14 +14,14 @@ from swift_grpo_ext.watch.journal import GAINS, newest_version, read_completions
 
 T = TypeVar("T")
 Series = dict[int, float]  # one logged figure over the run, by optimizer step, in order
-Names = Mapping[str, str]  # of rewards as they were typed, by the names under which ms-swift logs them
-Logged = dict[str, Any]  # with ``step``, an optimizer step; all else unchecked
+Names = Mapping[str, str]  # reward names as typed, by the names under which ms-swift logs them
+Logged = dict[str, Any]  # with ``step``, an optimizer step; everything else is unchecked
 Completion = Logged  # a row of completions.jsonl
 
 
 @dataclass(frozen=True)
 class LoggedRun:
-    """A run as it lies in its version folder, finished or not."""
+    """A run as stored in its version folder, finished or not."""
 
     folder: Path
     records: tuple[dict[str, Any], ...]  # logged training steps; ``record["step"]`` is the optimizer step
@@ -29,18 +29,18 @@ class LoggedRun:
     arguments: dict[str, Any] = field(default_factory=dict)  # ms-swift's, if args.json can be read
     damaged: tuple[str, ...] = ()  # places of lines that could not be read
     evaluated: int = 0  # completions logged in evaluation
-    gains: tuple[str, ...] = ()  # lines of gains.json: what was on, and what was not and why
+    gains: tuple[str, ...] = ()  # lines of gains.json: features that were on, or off with the reason
     held_out: tuple[Evaluation, ...] = ()  # evaluations on held-out rows, in order
-    names: Names = field(default_factory=dict)  # of rewards that were logged under another than the typed one
+    names: Names = field(default_factory=dict)  # of rewards logged under another name than the typed one
 
     @property
     def resumed_from(self) -> Path | None:
-        """The checkpoint that it goes on from; None for a fresh start."""
+        """The checkpoint that the run was resumed from; None for a fresh start."""
         checkpoint = self.arguments.get("resume_from_checkpoint")
         return Path(checkpoint) if isinstance(checkpoint, str) and checkpoint else None
 
     def series(self, name: str) -> Series:
-        """The logged figure of that name; empty if it was never logged."""
+        """The logged metric of that name; empty if it was never logged."""
         return {r["step"]: float(r[name]) for r in self.records if isinstance(r.get(name), (int, float))}
 
     def finite(self, name: str) -> Series:
@@ -54,7 +54,7 @@ class LoggedRun:
 
     @cached_property
     def rewards_of_prompts(self) -> dict[str, dict[int, list[float]]]:
-        """Rewards of each prompt's completions, of several their sum, by the steps that asked for them."""
+        """Summed rewards of each prompt's completions, by the step that sampled them."""
         prompts: dict[str, dict[int, list[float]]] = {}
         for row in self.completions:
             total = sum(
@@ -65,14 +65,14 @@ class LoggedRun:
 
 
 def prompt_of(row: Completion) -> str:
-    """What a completion answers: its question, its pictures and its gold."""
+    """Key of a completion's prompt: its text, its images and its gold."""
     return str([row.get(name) for name in ("prompt", "images", "gold")])
 
 
 def read_run(output_dir: str | Path) -> LoggedRun:
-    """The newest GRPO run in an output folder; of one that was resumed, the part since then.
+    """The newest GRPO run in an output folder; after a resume into a new folder, only the part since.
 
-    Rewards have the names of ``--reward_funcs``, where it is known which is which.
+    Rewards have the names of ``--reward_funcs``, where the assignment is clear.
 
     Raises:
         OutputFolderError: The folder holds no GRPO run, or one that has not logged a step yet.
@@ -120,12 +120,12 @@ def _typed_names(arguments: Mapping[str, object], records: Iterable[Mapping[str,
 
 
 def _renamed(figures: Mapping[str, T], names: Names) -> dict[str, T]:
-    """Figures such as ``NAME`` and ``rewards/NAME/mean`` under the names that were typed."""
+    """Metrics such as ``NAME`` and ``rewards/NAME/mean`` under the names that were typed."""
     return {"/".join(names.get(part, part) for part in name.split("/")): figures[name] for name in figures}
 
 
 def _training_steps(records: Sequence[dict[str, object]]) -> Iterable[dict[str, object]]:
-    """Steps of a GRPO run; those that train on an older rollout have no figures of one."""
+    """Steps of a GRPO run; steps that reuse a rollout have no metrics of one."""
     if not any("completions/mean_length" in record for record in records):
         return
     steps = (record for record in records if "completions/mean_length" in record or "loss" in record)
@@ -135,7 +135,7 @@ def _training_steps(records: Sequence[dict[str, object]]) -> Iterable[dict[str, 
 
 
 def _since_resumed(logged: Iterable[Logged]) -> list[Logged]:
-    """Logged entries without the steps that a run resumed in the same folder did again."""
+    """Logged entries without those that a run resumed in the same folder has replaced."""
     kept: list[Logged] = []
     for entry in logged:
         if kept and entry["step"] < kept[-1]["step"]:
@@ -145,7 +145,7 @@ def _since_resumed(logged: Iterable[Logged]) -> list[Logged]:
 
 
 def read_gains(folder: Path) -> tuple[str, ...]:
-    """Lines of ``gains.json``, which the trainer writes."""
+    """Lines for the features in ``gains.json``, which the trainer writes."""
     rows = _as(dict, _object(folder / GAINS).get("gains"))
     return tuple(_gain(name, row) for name, row in rows.items() if isinstance(row, dict))
 
@@ -157,7 +157,7 @@ def _gain(name: str, row: dict[str, object]) -> str:
 
 
 def _object(path: Path) -> dict[str, object]:
-    """A JSON file that holds an object; empty if it is missing or damaged."""
+    """The object in a JSON file; empty if the file is missing or damaged."""
     try:
         return _as(dict, json.loads(path.read_bytes()))
     except (OSError, ValueError):
@@ -165,7 +165,7 @@ def _object(path: Path) -> dict[str, object]:
 
 
 def _as(kind: type[T], value: object) -> T:
-    """A value that should be of a kind; else an empty one."""
+    """The value if it is of the type; else an empty value of that type."""
     return value if isinstance(value, kind) else kind()
 
 

@@ -1,4 +1,4 @@
-// Numbers on top: where figures began and ended. Where the time went. How far engine and trainer are apart.
+// Numbers on top: metrics at the start and the end, time by phase, and the difference of engine and trainer.
 const ENDS = {
   reward: "reward",
   reward_std: "reward std in a group",

@@ -1,4 +1,4 @@
-"""Is it learning? One sentence, a few figures, and the reasons."""
+"""The verdict on a run, as one sentence with its reasons: is it learning?"""
 
 import math
 import statistics
@@ -15,12 +15,12 @@ from swift_grpo_ext.watch.report.run import LoggedRun, Series
 Level = Literal["good", "warn", "bad"]
 MIN_STEPS = 10
 CLEAR = 3.0  # standard errors by which a mean reward must have moved
-# Of a group's standard deviation: a smaller rise may be clear over many steps, and is still none to speak of.
+# Share of a group's standard deviation: a smaller rise may be significant over many steps, but is negligible.
 LEAST_EFFECT = 0.05
-_PATIENCE = 3  # fewer steps may be chance, or the first one of a warmup, which has a learning rate of 0
+_PATIENCE = 3  # fewer steps may be chance, or the first of a warmup, where the learning rate is 0
 _TYPED = ("num_generations", "beta", "temperature", "learning_rate")  # arguments that are facts of a run
-_RECENT = 50  # steps whose groups are looked at for what taught nothing
-_AT_ITS_TOP = 0.95  # a reward that stands still there has nothing left to learn
+_RECENT = 50  # last steps that are searched for groups that taught nothing
+_AT_ITS_TOP = 0.95  # a reward that stays at this value or above has nothing left to learn
 
 
 @dataclass(frozen=True)
@@ -42,25 +42,25 @@ class RunVerdict:
 
 
 class Trend(NamedTuple):
-    """A reward at the start and now, and the bounds of its change, more being better."""
+    """A reward at the start and now, and the bounds of its change; positive is better."""
 
     first: float
     last: float
     low: float
     high: float
-    words: str = ""  # where it is known how sure the change is
+    words: str = ""  # the change's uncertainty in words, if known
 
     @property
     def direction(self) -> int:
-        """1: it rose, -1: it fell, 0: neither is clear."""
+        """1 if it rose, -1 if it fell, 0 if neither is clear."""
         return int(self.low > 0) - int(self.high < 0)
 
 
 def trend(series: Series, least: float = 0.0) -> Trend | None:
-    """Compare the first fifth of a series with the last; None if it is too short to say.
+    """Compare the first fifth of a series with the last; None if it is too short.
 
     Args:
-        series: By step.
+        series: Values by step.
         least: Changes below this do not count.
     """
     values = [value for value in series.values() if math.isfinite(value)]
@@ -76,14 +76,14 @@ def trend(series: Series, least: float = 0.0) -> Trend | None:
 
 
 def judge(run: LoggedRun) -> RunVerdict:
-    """The verdict on a run, from its logged figures and what the monitors wrote down."""
+    """The verdict on a run, from its logged metrics and the monitors' events."""
     history = held_out_history(run)
     causes = _of_monitors(run)
     cause = first_cause(list(_steps(run)), _typed(run), _PATIENCE)
     if cause and cause.id not in causes:
         causes[cause.id] = f"{cause.text}."
-    told = (*_of_held_out(run, history), *causes.values(), *_silent_groups(run))
-    reasons = (*told, *_damage(run), *_what_counts(run))
+    observed = (*_of_held_out(run, history), *causes.values(), *_silent_groups(run))
+    reasons = (*observed, *_damage(run), *_what_counts(run))
     return _headline(run, history, cause, reasons)
 
 
@@ -124,7 +124,7 @@ def _logged(reward: str) -> str:
 
 
 def _behind(trends: Mapping[str, Trend], metric: str) -> str:
-    """Rewards that stand still, or fall, beside the main one; empty if all learn or have learned."""
+    """Rewards, other than the main one, that stand still or fall; empty if all rise or are at their top."""
     parts = []
     for name, change in trends.items():
         if name in (TOTAL, metric) or change.direction > 0 or change.last >= _AT_ITS_TOP:
@@ -145,7 +145,7 @@ def held_out_history(run: LoggedRun) -> HeldOutHistory:
 
 
 def _held_out_change(history: HeldOutHistory, reward: str) -> Trend | None:
-    """From the first to the newest evaluation, row by row; None without two of the same rows."""
+    """Change from the first to the newest evaluation, row by row; None without two on the same rows."""
     scored = [evaluation for evaluation in history.comparable if evaluation.scored(reward)]
     change = scored[-1].change_since(scored[0], reward) if len(scored) > 1 else None
     if change is None:
@@ -169,7 +169,7 @@ def _of_held_out(run: LoggedRun, history: HeldOutHistory) -> Iterable[str]:
 
 
 def _of_monitors(run: LoggedRun) -> dict[str, str]:
-    """Words of the monitors while the run went on, by rule, the newest of each."""
+    """The newest message of each monitor during the run, by rule."""
     newest = {}
     for event in read_events(run.folder, ("verdict", "numerics", "stall", "failed", "note")):
         name = str(event.get("id", event["kind"]))
@@ -179,13 +179,13 @@ def _of_monitors(run: LoggedRun) -> dict[str, str]:
 
 
 def _silent_groups(run: LoggedRun) -> Iterable[str]:
-    """Where most groups teach nothing: what it would have spared to leave out prompts known for it."""
+    """If most groups taught nothing: the savings, had prompts known for that been left out."""
     shares = list(run.finite("frac_reward_zero_std").values())[-_RECENT:]
     if not shares or statistics.fmean(shares) <= 0.5:
         return
     since = run.records[-_RECENT:][0]["step"]
-    known: list[bool] = []  # of each group of these steps: that of its prompt before was silent
-    lost: list[bool] = []  # the same of those that taught
+    known: list[bool] = []  # for each group of these steps: the prompt's previous group was silent
+    lost: list[bool] = []  # the same for the groups that taught something
     for groups in run.rewards_of_prompts.values():
         before = False
         for step, rewards in groups.items():
@@ -206,7 +206,7 @@ def _silent_groups(run: LoggedRun) -> Iterable[str]:
 
 
 def _typed(run: LoggedRun) -> RunFacts:
-    """Facts of a run as its arguments have them."""
+    """Facts of a run from its arguments."""
     arguments: dict[str, Any] = {
         name: run.arguments[name] for name in _TYPED if isinstance(run.arguments.get(name), (int, float))
     }
@@ -214,7 +214,7 @@ def _typed(run: LoggedRun) -> RunFacts:
 
 
 def _steps(run: LoggedRun) -> Iterable[StepFacts]:
-    """Facts of each step as the log has them, also of a run that nobody watched."""
+    """Facts of each step from the log, also for a run without monitors."""
     for record in run.records:
         figures = {
             name: float(value)
@@ -248,7 +248,7 @@ def _steps(run: LoggedRun) -> Iterable[StepFacts]:
 
 
 def _damage(run: LoggedRun) -> Iterable[str]:
-    """Sentences about damaged lines of the log, and figures that are not finite."""
+    """Sentences about damaged lines of the log, and metrics that are not finite."""
     if run.damaged:
         lines = "line was" if len(run.damaged) == 1 else "lines were"
         yield f"{len(run.damaged)} damaged {lines} left out, the first: {run.damaged[0]}."
@@ -258,7 +258,7 @@ def _damage(run: LoggedRun) -> Iterable[str]:
 
 
 def _what_counts(run: LoggedRun) -> Iterable[str]:
-    """The figures that mean learning, where those that people look at first cannot."""
+    """A hint at the metrics that show learning, where loss and KL cannot."""
     if not run.series("kl"):
         yield (
             "Loss and KL prove nothing here: on-policy the loss is 0 by construction, and with beta 0 no KL "
