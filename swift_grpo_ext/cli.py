@@ -155,7 +155,9 @@ def plan(
     context_settings={
         "allow_extra_args": True,
         "ignore_unknown_options": True,
-        "token_normalize_func": lambda name: name.replace("_", "-"),  # of our own options, --gpu_memory too
+        "token_normalize_func": lambda name: name.replace(
+            "_", "-"
+        ),  # our own options with underscores: --gpu_memory
     },
     options_metavar="[OPTIONS] SCRIPT, or the arguments of swift rlhf",
     epilog="Example: swift-grpo-ext check --gpu-memory 80 train.sh",

@@ -34,21 +34,21 @@ FEATURES: dict[str, Feature] = {
     "shared_prefix": Feature(needs="completion_logits", of_pass=True),
     # An image is encoded once for all passes.
     "vision_once": Feature(needs="completion_logits", of_pass=True),
-    # The old pass is left out.
+    # The forward pass for old log-probs is left out.
     "skip_old_logps": Feature(),
-    # Logits are those of completions alone.
+    # Logits are computed for completions only.
     "completion_logits": Feature(("megatron",), of_pass=True),
     # Log-probs are computed chunk by chunk.
     "chunked_logps": Feature(("trainer",), of_pass=True),
     # A prompt is computed once for the completions that are sampled from it.
     "shared_prefill": Feature(("trainer",)),
-    # Gradient checkpointing computes less of a pack again.
+    # Gradient checkpointing recomputes less of a pack.
     "reduced_recompute": Feature(("trainer",), of_pass=True),
-    # Completions without a gradient are left out of the policy's pass.
+    # Completions without a gradient are left out of the policy's forward pass.
     "skip_zero_advantage": Feature(("trainer",), needs="shared_prefix", of_pass=True),
     # Images of the next generation batch are prepared while this one trains.
     "prepare_ahead": Feature(("trainer",)),
-    # The reference is a copy of the trained weights where turning adapters off does not give the start.
+    # The reference is a copy of the trained weights where adapters turned off are not the initial model.
     "reference_copy": Feature(),
     # The first pass of each kind is compared with ms-swift's own.
     "self_check": Feature(section="checks"),
@@ -82,7 +82,7 @@ class Features:
 
     engine: Engine
     why_off: Mapping[str, str] = field(default_factory=dict)
-    why_idle: Mapping[str, str] = field(default_factory=dict)  # of those that have nothing to do
+    why_idle: Mapping[str, str] = field(default_factory=dict)  # of features that have nothing to do
 
     def __contains__(self, name: str) -> bool:
         at_work = name not in self.why_off and name not in self.why_idle

@@ -48,7 +48,7 @@ class Finding:
     where: str = ""
     fix: str = ""
     reports: tuple[str, ...] = ()  # defect ids of this package and links to upstream reports
-    not_checked: str = ""  # what could not be looked at, in a few words; empty for a fault
+    not_checked: str = ""  # what could not be checked, in a few words; empty for a fault
 
     @property
     def link(self) -> str:
@@ -81,7 +81,7 @@ class Rule(Generic[Subject]):
     """One check."""
 
     id: str  # short and stable: scripts and tests refer to it
-    severity: Severity  # of what it finds, unless a problem says another
+    severity: Severity  # of its findings, unless a problem overrides it
     look: Look[Subject]  # yields the problems that it sees; pure
     symptoms: tuple[str, ...] = ()  # without the check: exact error texts, or the behaviour in words
     cause: str = ""  # why that happens, in a sentence or two

@@ -18,8 +18,8 @@ class Part:
 
     module: str
     needs: tuple[str, ...] = (versions.HOST,)  # packages that must be installed, in range and fitting
-    commands: tuple[str, ...] = ()  # of `registration.swift_command`, where it does something; empty: in all
-    features: tuple[str, ...] = ()  # what can be left out of it alone, as ``<part>.<feature>``
+    commands: tuple[str, ...] = ()  # those of `registration.swift_command` that it acts in; empty: all
+    features: tuple[str, ...] = ()  # what can be turned off alone, as ``<part>.<feature>``
 
 
 _FIXES = tuple(

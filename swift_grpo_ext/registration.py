@@ -120,7 +120,7 @@ def _speaks_for_the_run() -> bool:
     """True in the first rank's own process, not in its dataloader workers, engines or reward processes."""
     from multiprocessing import parent_process
 
-    # "-c" is what multiprocessing and the children of rewards are started with.
+    # "-c": a child of multiprocessing or of a reward.
     return parent_process() is None and sys.argv[0] != "-c" and os.environ.get("RANK", "0") == "0"
 
 

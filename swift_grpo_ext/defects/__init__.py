@@ -10,7 +10,7 @@ MEGATRON = "https://github.com/NVIDIA/Megatron-LM"
 BRIDGE = "https://github.com/NVIDIA-NeMo/Megatron-Bridge"
 TORCH = "https://github.com/pytorch/pytorch"
 
-DDP_TIMEOUT = 1800  # seconds, our default instead of the next
+DDP_TIMEOUT = 1800  # seconds, our default in place of ms-swift's
 HOST_DDP_TIMEOUT = 18_000_000  # seconds that ranks wait for each other by ms-swift's default: 208 days (B9)
 
 _ANY_HOST = {HOST: HOST_RANGE}

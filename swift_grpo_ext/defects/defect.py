@@ -14,7 +14,7 @@ class Defect:
 
     id: str  # in messages, in ``SWIFT_GRPO_EXT_DISABLE=compat.<id>`` and in ``docs/findings.md``
     what: str  # what goes wrong, in one sentence
-    # Releases that have it, by distribution. All must match; what is not installed has no defects.
+    # Releases that have it, by distribution. All must match; a package that is not installed has no defect.
     affected: Mapping[str, str] = field(default_factory=dict)
     fix: str = ""  # what a user changes, where no patch of ours is on
     reports: tuple[str, ...] = ()  # links: the report first, then the changes upstream

@@ -37,7 +37,7 @@ def in_form(found: Any, own: Any, deeper: Sequence[Any]) -> Any:
     if deeper:
         kept[DEEPSTACK] = [_like(*pair) for pair in zip(kept[DEEPSTACK], deeper, strict=True)]
     made = type(found)(**kept)
-    made.pooler_output = _like(found.pooler_output, own)  # transformers 5.16: of Mistral 3 it is not a field
+    made.pooler_output = _like(found.pooler_output, own)  # not a field for Mistral 3 in transformers 5.16
     return made
 
 

@@ -30,7 +30,7 @@ from swift_grpo_ext.rewards.values.text import token_f1
 GOLD = ("solution", "action", "answer", "gt_action", "operation")
 _BESIDE = {"gt_bbox": "box", "gt_input_text": "text"}  # columns of UI-R1 and GUI-R1, beside ``gt_action``
 _MOVES = ("scroll", "swipe")
-# Texts that are the same or not; of any other action they count by their token F1.
+# Kinds whose texts are compared exactly, in this form; texts of other kinds count by token F1.
 _AS_COMPARED: dict[str, Callable[[str], Any]] = {
     "key": keys_of,
     "open_app": lambda text: "".join(filter(str.isalnum, text.casefold())),
@@ -100,7 +100,7 @@ def click(
     the distance being relative to the image's diagonal. A drag has two places. Typed text counts with its
     token F1; keys, the app, the direction of a scroll (by its word, by the sign of its amount, or by the two
     ends of a swipe, which moves the page the other way) and the status at the end must be the gold's.
-    What the gold has is multiplied.
+    The scores of all parts that the gold has are multiplied.
 
     Args:
         radius: Distance, as a fraction of the image's diagonal, from which on a point counts nothing.
@@ -155,7 +155,7 @@ def _same_direction(action: Action, gold: Action) -> bool:
 def _same_text(action: Action, gold: Action) -> float:
     if gold.kind == "terminate":
         expected = status_of(gold.text)
-        # A last message instead of a status is a success.
+        # A final message instead of a status counts as success.
         same = (status_of(action.text) or "success") == expected
         return float(same) if expected else token_f1(action.text, gold.text)
     if not gold.text:
@@ -169,7 +169,7 @@ def _same_text(action: Action, gold: Action) -> float:
 def _nearness(
     gold: Region | None, target: Region | None, columns: Columns, radius: float, places: Places
 ) -> float:
-    """How well a predicted place meets the gold's."""
+    """How well a predicted place meets the gold's, 0..1."""
     if gold is None:
         return 1.0
     if gold.is_box:

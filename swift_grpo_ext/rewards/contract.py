@@ -52,7 +52,7 @@ Cost: TypeAlias = Literal["inline", "process", "async"]
 
 
 def finished(coroutine: Coroutine[Any, Any, _T]) -> _T:
-    """The result of a coroutine that waits for nothing, also where a loop runs already.
+    """The result of a coroutine that waits for nothing, even inside a running event loop.
 
     Raises:
         RuntimeError: The coroutine waits for something.
@@ -66,7 +66,7 @@ def finished(coroutine: Coroutine[Any, Any, _T]) -> _T:
 
 
 class Unscorable(Exception):
-    """Raised inside a reward when the row, not the completion, is at fault: it becomes None, counted."""
+    """Raised inside a reward when the row, not the completion, is at fault: the score is None, counted."""
 
 
 class NoGold(Unscorable):
@@ -150,12 +150,12 @@ class Outcome:
 
     @property
     def unread(self) -> bool:
-        """The completion is not in the form that the reward reads."""
+        """True if the completion is not in the form that the reward reads."""
         return self.reason.startswith(UNREAD)
 
 
 class Parameters:
-    """Parameters of a reward: the keywords of its function, and the fields of those that are dataclasses."""
+    """Parameters of a reward: the keywords of its function, with dataclasses as their fields."""
 
     def __init__(self, name: str, function: Callable[..., object]) -> None:
         self.name = name
@@ -308,12 +308,12 @@ class Reward:
             raise Unscorable(f"column {name}: {error.what}") from None
 
     def __reduce__(self) -> str:
-        """Pickled by its place, as functions are: a child process loads only the reward's own module."""
+        """Pickle it by its name, as functions are: a child process loads only the reward's own module."""
         return str(self.function.__name__)
 
 
 def reward(**fields: Any) -> Callable[[RewardFunction], Reward]:
-    """Make ``ext_name`` of ``name(completion, columns, *, parameters)``, whose docstring is the spec card."""
+    """Decorator: ``ext_name`` from ``name(completion, columns, *, parameters)``, docstring as card."""
 
     def wrap(function: RewardFunction) -> Reward:
         made = Reward(f"ext_{function.__name__}", function=function, **fields)

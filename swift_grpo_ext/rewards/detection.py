@@ -24,7 +24,7 @@ def _named(regions: Sequence[Region], labelled: bool) -> list[tuple[str, Place]]
 
 
 def hits(predicted: Sequence[tuple[str, Place]], gold: Sequence[tuple[str, Place]], threshold: float) -> int:
-    """The most one-to-one pairs of predicted and gold boxes of one label whose IoU reaches the threshold."""
+    """Number of hits: most one-to-one pairs of a predicted and a gold box with one label and enough IoU."""
     reached = [
         [label == other and box_iou(box, gold_box) >= threshold for other, gold_box in gold]
         for label, box in predicted

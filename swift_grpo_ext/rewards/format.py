@@ -1,4 +1,4 @@
-"""Does the completion keep to the format that the prompt asks for? The formats are data."""
+"""Checks that a completion keeps to the format that the prompt asks for; the formats are data."""
 
 from collections.abc import Callable
 from typing import Literal, TypeAlias
@@ -41,18 +41,18 @@ def contents(text: str, grammar: str) -> list[str] | None:
     """The stripped text of each block "..."; None if the text does not keep to the format."""
     parts = grammar.split(" + ")
     marks = {part for part in parts if part not in _BLOCKS}
-    once = {*marks, "<think>"} if "</think>" in marks else marks  # or the template wrote it
+    once = {*marks, "<think>"} if "</think>" in marks else marks  # not in the grammar: the template wrote it
     if any(text.count(mark) != (mark in marks) for mark in once - {"}"}):
         return None
     blocks: list[str] = []
-    kind = ""  # of what stands before the next mark: a block, or nothing
+    kind = ""  # the block before the next mark, if there is one
     for mark in (*parts, ""):
         if mark in _BLOCKS:
             kind = mark
             continue
         end = closed_at(text) if mark == "}" else text.find(mark) if mark else len(text)
         part = text[:end].strip()
-        # Letters without width or ink and lone accents are nothing to see.
+        # Invisible characters and lone accents do not count as content.
         shown = any(category(letter)[0] in "LNPS" and letter not in _BLANK for letter in part)
         if end is None or end < 0 or (kind == "" and part) or (kind == "..." and not shown):
             return None

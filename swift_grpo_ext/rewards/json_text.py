@@ -33,7 +33,7 @@ def first_value(text: str) -> Json:
 
 
 def strict(text: str) -> Json:
-    """A JSON value.
+    """Decode a JSON value strictly.
 
     Raises:
         ValueError: It is not JSON, holds NaN or an infinity, or gives a key twice.

@@ -37,9 +37,9 @@ from swift_grpo_ext.rewards.json_text import Json, decoded, strict
 
 _T = TypeVar("_T")
 
-# A short value; a number or formula; a place on the image or an action, which may stand in a call or a fence.
-# A value that may begin a longer text; one of which there may be several; a long text;
-# what its last fence holds.
+# short: a short value; figure: a number or formula; located: a place on the image or an action, also in a
+# call or a fence; leading: a value that may begin a longer text; several: one value or several; long: a long
+# text; fenced: the text in its last fence.
 Kind: TypeAlias = Literal["short", "figure", "located", "leading", "several", "long", "fenced"]
 
 THOUGHTS = {
@@ -80,7 +80,7 @@ KEYS = ("answer", "final_answer", "答案", "result", "option", "choice", "value
 MAX_READ = 40_000  # characters at the end of a completion that are looked at
 MAX_ANSWER_CHARS = 32_768  # a longer answer counts as none: no task needs it, and costs stay bounded
 MAX_WORDS = 12
-MAX_SHORT = 160  # characters of these words
+MAX_SHORT = 160  # characters of a short answer
 MAX_PLACES = 2_000  # characters at the end of a text in which numbers in brackets are looked for
 MAX_LINE = 400  # characters at the end of a line that may give the answer
 
@@ -150,7 +150,7 @@ def behind_thought(completion: str) -> str:
     """
     text = completion[-MAX_READ:]
     mark = _last(_THOUGHT, _lower(text))
-    # A thought may have been opened before what is read.
+    # A thought may have been opened before the part that is read.
     first = mark[0] if mark else completion[:64].lstrip().lower() if len(text) < len(completion) else ""
     if first.startswith(tuple(THOUGHTS)):
         raise Unread(f"the thought is never closed, it ends in {text[-60:]!r}")

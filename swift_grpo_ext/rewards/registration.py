@@ -34,7 +34,7 @@ def require_known(names: Sequence[str], where: str = "--reward_funcs") -> None:
     forms = {text: catalogue.split_form(text) for text in filter(None, names)}
     used = Counter(name for name, _ in forms.values())
     for text, (name, parameters) in forms.items():
-        if parameters:  # metrics show the parameters only of one that is asked for twice
+        if parameters:  # metrics show parameters only if a reward is asked for twice
             orms[text] = _class_of(name, text if used[name] > 1 else name, parameters)
         if text not in orms:
             fix = (

@@ -25,10 +25,10 @@ _TAIL_LINES = 4000
 class SwiftResult:
     """Exit code and output of one run of the ``swift`` command."""
 
-    returncode: int  # negative is the signal that ended it
+    returncode: int  # negative: the signal that ended it
     tail: str  # last 4000 lines of its stdout and stderr together
     seconds: float  # wall clock
-    timed_out: bool = False  # it was ended because its limit was over
+    timed_out: bool = False  # it was killed at its limit
 
 
 def cpu_environment() -> dict[str, str]:

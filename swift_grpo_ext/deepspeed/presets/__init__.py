@@ -61,7 +61,7 @@ def hook_into_host() -> None:
     @wraps(host_init)
     def _init_deepspeed(arguments: SftArguments) -> None:
         if arguments.deepspeed:
-            require("deepspeed")  # older ones train on wrong gradients without a word
+            require("deepspeed")  # older ones silently train on wrong gradients
         if isinstance(arguments.deepspeed, str):
             arguments.deepspeed = resolve(arguments.deepspeed)
         host_init(arguments)

@@ -18,7 +18,7 @@ def gold_from(columns: Columns, names: tuple[str, ...], source: str, missing: An
 
 
 def listed(value: Json) -> list[Json] | None:
-    """The items of a list, also in JSON or Python, of ``{"answer": text}`` their texts; else None."""
+    """The items of a list, also of one written as text; ``{"answer": text}`` gives its text; else None."""
     if isinstance(value, str) and value[:1] == "[" and value[-1:] == "]" and len(value) <= MAX_ANSWER_CHARS:
         value = decoded(value, strict, literal)
     if not isinstance(value, (list, tuple)):

@@ -1,4 +1,4 @@
-"""The coordinate frames that vision models write in, and the way from one to another.
+"""The coordinate frames that vision models write in, and the conversion between them.
 
 ``pixel_resized``: pixels of the image as the processor resized it (Qwen2.5-VL). ``pixel_original``: pixels of
 the image in the dataset. ``norm1``: fractions of width and height. ``norm1000``: thousandths of them
@@ -54,7 +54,7 @@ def convert(
 
 
 def image_aspect(columns: Columns, image_index: int = 0) -> float:
-    """Width over height of the image; unscorable if the row does not tell its size."""
+    """Width over height of the image; unscorable if the row does not give its size."""
     try:
         width, height = extent("pixel_original", columns, image_index)
     except Unscorable:

@@ -24,7 +24,7 @@ def intersection(a: Place, b: Place) -> float:
 
 
 def box_iou(a: Place, b: Place) -> float:
-    """Intersection over union, 0..1; 0 if both boxes have no area."""
+    """Intersection over union, 0..1; 0 if neither box has an area."""
     shared = intersection(a, b)
     union = area(a) + area(b) - shared
     return min(1.0, shared / union) if union > 0 else 0.0

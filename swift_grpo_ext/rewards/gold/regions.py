@@ -86,7 +86,7 @@ def matched(
     gain: Callable[[Any, Any], float],
     worst: float = 0.0,
 ) -> Outcome:
-    """Mean gain of the answer's boxes, or boxes and points, with the gold's; without any, 1 for "nothing".
+    """Mean gain of the answer's boxes, or boxes and points, with the gold's; of no gold, 1 for "nothing".
 
     Raises:
         Unread: It holds no place, or several where one is expected.
@@ -134,7 +134,7 @@ def moved(region: Region, source: Frame, target: Frame, columns: Columns, image:
 def gold_regions(
     columns: Columns, names: tuple[str, ...], kind: Kind, places: Places
 ) -> tuple[list[Region], Frame]:
-    """The row's gold objects and their frame, which ms-swift's own column ``objects`` tells.
+    """The row's gold objects and their frame, which ms-swift's own column ``objects`` states.
 
     Raises:
         Unscorable: The row has no gold object or more than `MAX_REGIONS`, one that no answer could meet, a
@@ -194,7 +194,7 @@ def _check(region: Region, frame: Frame, columns: Columns, image: int) -> None:
 
 
 def _is_ms_swifts(gold: Mapping[str, Json]) -> bool:
-    """ms-swift's column ``objects``: lists of lists, and none of COCO's keys."""
+    """True for ms-swift's column ``objects``: lists of lists, without COCO's keys."""
     bbox = gold.get("bbox")
     rows = isinstance(bbox, (list, tuple)) and all(isinstance(item, (list, tuple)) for item in bbox)
     return rows and ("ref" in gold or "bbox_type" in gold or set(gold) <= {"bbox", "image_id"})

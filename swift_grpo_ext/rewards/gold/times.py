@@ -6,8 +6,8 @@ from typing import Any
 
 from swift_grpo_ext.rewards.contract import Columns
 
-_USUAL = 2.0  # frames a second that ms-swift takes for a list of frames where neither row nor FPS says it
-_RATES = ("fps", "video_fps", "frame_rate")  # columns that say how many there are
+_USUAL = 2.0  # frames per second that ms-swift assumes for a list of frames if neither row nor FPS gives it
+_RATES = ("fps", "video_fps", "frame_rate")  # columns that may hold the frame rate
 
 
 def invented_times(columns: Columns, environ: Mapping[str, str] = os.environ) -> str:

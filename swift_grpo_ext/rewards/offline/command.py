@@ -24,7 +24,7 @@ def run(
     output: Path | None = None,
     plugins: Sequence[str] = (),
 ) -> bool:
-    """Score a file, print and write the scores; True if no reward failed and a gold reaches the maximum.
+    """Score a file, print and write scores; True if no reward failed and each of `gold` is the maximum.
 
     Raises:
         SettingsError: Options contradict each other.

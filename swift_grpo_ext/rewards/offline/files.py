@@ -33,7 +33,7 @@ def read_rows(path: Path) -> Rows:
             raise DatasetRowError("line is not a JSON object", where=f"{path}:{number}")
     if _is_table(rows[0]):
         return list(_of_run(rows, path))
-    was_loaded = "failure" in rows[0]  # it failed in a run
+    was_loaded = "failure" in rows[0]  # a run's file of failed completions
     return rows if was_loaded or not any(rows) else _loaded(path, rows)
 
 
@@ -111,7 +111,7 @@ def _lines(path: Path) -> list[Any]:
 
 
 def _is_table(line: Json) -> bool:
-    """A line of a run's ``completions.jsonl``: a list of completions, not one as a list of messages."""
+    """True for a line of a run's ``completions.jsonl``: a list of completions, not one of messages."""
     listed = line.get("completion") if isinstance(line, Mapping) else None
     return isinstance(listed, list) and not all(isinstance(turn, Mapping) for turn in listed)
 
@@ -139,7 +139,9 @@ def _of_run(tables: Rows, path: Path) -> Iterator[dict[str, Any]]:
 def with_image_sizes(rows: Rows, folder: Path, gold: bool) -> Rows:
     """The rows, with the original sizes of local images (from here, else `folder`) where a row has none."""
     names = ("original", "resized") if gold else ("original",)
-    unknown = [1000, 1000] if gold else []  # a gold is taken to the answers' frame and back: any size does
+    unknown = (
+        [1000, 1000] if gold else []
+    )  # a gold is converted to the answers' frame and back: any size will do
     sized = []
     for row in rows:
         images = None if row.get(SIZES_COLUMN) else row.get("images")

@@ -51,7 +51,7 @@ def score(
     columns = {column: [row.get(column) for row in rows] for column in names}
     if base.startswith(PREFIX):
         ours = OfCatalogue(get_reward(base), table=table, given=parameters)
-        ours.tells = False  # the table does
+        ours.tells = False  # the printed table does
         ours.note_columns(columns)
         scored: Scored = ours
         texts = completions or _gold_answers(ours, rows)

@@ -21,7 +21,7 @@ from swift_grpo_ext.rewards.runtime.ledger import report_of
 
 NAME = "ext_judge"
 MAX_KEPT = 20_000
-MAX_REPLIES = 4  # without a score; failed requests are repeated until the limit
+MAX_REPLIES = 4  # replies without a score; failed requests are retried until the limit
 FIRST_PAUSE = 0.25
 # Errors of a reply that is not a chat completion.
 NO_COMPLETION = (LookupError, TypeError, ValueError, AttributeError, RecursionError)
@@ -120,7 +120,7 @@ def _desk(
     client = AsyncOpenAI(
         base_url=endpoint.url,
         api_key=key or "none",
-        max_retries=0,  # an error is repeated with another number, below
+        max_retries=0,  # errors are retried below, with a new number
         timeout=endpoint.seconds,
         http_client=DefaultAsyncHttpxClient(follow_redirects=False),
     )

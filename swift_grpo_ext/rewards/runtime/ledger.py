@@ -12,7 +12,7 @@ from pathlib import Path
 from swift_grpo_ext.rewards.contract import Columns, last_question
 
 MAX_REPLAY = 1 << 30  # bytes of a process's file of failed completions, after which no more are kept
-MAX_TEXT = 100_000  # characters of a completion or a column in it
+MAX_TEXT = 100_000  # characters of a completion or a column in that file
 _SUMMED = ("completions", "scored", "unread", "failures", "timeouts", "unscored", "counts", "seconds")
 _printed: set[str] = set()
 
@@ -66,9 +66,9 @@ class Report:
     timeouts: int = 0  # how many ran into their limit, whoever's fault that is
     unscored: Counter[str] = field(default_factory=Counter)  # rows that cannot be scored, by reason
     seconds: list[float] = field(default_factory=list)  # times of single completions
-    counts: Counter[str] = field(default_factory=Counter)  # what else it counts, as a judge's tokens
+    counts: Counter[str] = field(default_factory=Counter)  # other counts, such as a judge's tokens
     first: Failure | None = None  # the first failure, and any that was refused
-    example: str = ""  # the reason of the first that was not read
+    example: str = ""  # the reason of the first completion that was not read
 
     def fail(self, failure: Failure | None, completions: int = 0) -> None:
         """Count completions that failed; the first failure is kept, unless a broken contract replaces it."""

@@ -17,7 +17,7 @@ from swift_grpo_ext.rewards.runtime.rules import SETTING, RewardTable, load_tabl
 from swift_grpo_ext.rewards.runtime.scored import AwaitedScored, Scored, default_limit
 from swift_grpo_ext.settings import current_settings
 
-LOW = 0.35  # share of a reward's range below which the mean score of a batch is looked at
+LOW = 0.35  # share of a reward's range: a batch with a mean score below it has its frame checked
 GAIN = 0.25  # share of the range by which another frame must be better
 SAMPLES = 16  # completions that are read in every frame
 MEMORY_LIMIT = 6 << 30  # bytes of address space for a reward: 9**9**9 must not take all memory
@@ -47,7 +47,7 @@ class OfCatalogue(Scored):
     """
 
     one_by_one = True
-    kills = None  # each completion is judged alone, and a model may learn to hang it
+    kills = None  # unlimited: each completion is judged alone, and a model may learn to hang it
     memory = MEMORY_LIMIT
 
     def __init__(
@@ -73,7 +73,7 @@ class OfCatalogue(Scored):
         self.reward = reward
         self.reads = reward.columns
         self.gold = reward.gold
-        self.on_timeout = reward.low  # what cannot be checked is not right
+        self.on_timeout = reward.low  # an answer that cannot be checked is wrong
         self.first = (["<answer>0</answer>"], {key: ["0"] for key in reward.reads + reward.gold})
         super().__init__(
             partial(over_rows, reward, self.parameters),
@@ -83,7 +83,7 @@ class OfCatalogue(Scored):
         )
 
     def in_frame(self: _T, frame: str | None) -> _T:
-        """Itself, with the frame that the model's family writes in where nothing else declares one."""
+        """Set the frame that the model's family writes in, unless one is declared; returns itself."""
         default = self.reward.parameters.get("frame")
         if frame and default and "frame" not in self.parameters:
             self.parameters["frame"] = frame
@@ -123,7 +123,7 @@ class OfCatalogue(Scored):
             frames: dict[str, Any] = {"frame": ours, "gold_frame": golds}
             there = [reward.outcome(*sample, self.parameters, **frames).score for sample in samples]
             means[ours, golds] = fmean(reward.low if score is None else score for score in there)
-        best = max(means, key=means.__getitem__)  # of equal ones the first: what is declared
+        best = max(means, key=means.__getitem__)  # among equals the first, the declared one
         here = means[frame, gold_frame]
         if means[best] >= here + GAIN * extent:
             say(

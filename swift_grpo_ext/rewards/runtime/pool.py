@@ -89,17 +89,17 @@ class Pool:
         left = set(range(len(pickled)))
         with self._lock:
             self._start()
-            # Not even a killed worker's answer comes later.
+            # Every answer, even for a killed worker, comes before this.
             deadline = time.monotonic() + START_LIMIT + self._job.limit * (1 + len(left))
             try:
-                with suppress(OSError):  # it is gone, as `_received` will find
+                with suppress(OSError):  # the process is gone; `_received` notices
                     self._pipe.send_bytes(pickle.dumps(pickled))
                 while left and (received := self._received(deadline)) is not None:
                     left.remove(number := received.pop("number"))
                     yield number, Reply(**received)
                 yield from ((number, Reply("error", "the process of the reward ended")) for number in left)
             finally:
-                if left:  # it is at requests of this call: no answer to them may come later
+                if left:  # it still runs this call's requests: a later call must not get their answers
                     self._end()
 
     def close(self) -> None:

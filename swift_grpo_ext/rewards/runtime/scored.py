@@ -32,13 +32,13 @@ from swift_grpo_ext.rewards.runtime.rules import SETTING, RewardRule, RewardTabl
 from swift_grpo_ext.rewards.runtime.worker import Reply, answered, told
 from swift_grpo_ext.settings import current_settings
 
-KILLS = 3  # completions of a batch that are killed before its others are not asked any more
+KILLS = 3  # killed completions of a batch after which its others are skipped
 DEFAULT_LIMIT = 10.0  # seconds for one completion of a reward that may hang, if no setting says otherwise
-Part: TypeAlias = Sequence[int]  # the rows of a batch that a reward is called with at once
+Part: TypeAlias = Sequence[int]  # the rows of a batch in one call of a reward
 
 
 async def within(seconds: float, call: Coroutine[object, object, Reply]) -> Reply:
-    """The answer of a coroutine in a daemon thread of its own, which is left behind when the time is over."""
+    """The reply of a coroutine in a daemon thread of its own, which is abandoned at the limit."""
     thread = concurrent.thread(asyncio.run)(call)
     try:
         return await asyncio.wait_for(asyncio.wrap_future(thread), seconds)
@@ -84,7 +84,7 @@ class Scored:
     on_timeout: Score = None  # score of a completion that ran into the limit, where that is not a fault
     kills: int | None = KILLS
     memory: int | None = None
-    first: tuple[object, ...] | None = None  # a call for which it imports what it needs
+    first: tuple[object, ...] | None = None  # arguments of a first call, which imports what it needs
     rule = RewardRule()  # what the reward table says about it
     task_column = "task"  # names the column that routes rows
 
@@ -125,9 +125,9 @@ class Scored:
         """
         if self.limit is None or self.awaited:
             return None
-        # The run's plugin files; none in an ms-swift that keeps no record of them, or without ms-swift.
+        # The run's plugin files; none if ms-swift is not loaded, or keeps no record of them.
         files: Callable[[], list[str]] = getattr(sys.modules.get("swift.utils"), "get_external_files", list)
-        plugins = [] if self.one_by_one else files()  # no reward of the catalogue needs one
+        plugins = [] if self.one_by_one else files()  # rewards of the catalogue need none
         return Pool(
             self.call, self.limit, plugins=plugins, kills=self.kills, memory=self.memory, first=self.first
         )
@@ -151,7 +151,7 @@ class Scored:
         try:
             for part, reply in await self._replies(batch, parts):
                 self._take(batch, part, reply)
-        except RewardError as error:  # a child that cannot load it, a row that cannot be sent
+        except RewardError as error:  # a child cannot load it, or a row cannot be sent
             self._take(batch, range(len(nothing)), Reply("refused", told(error)))
         return [outcome.score for outcome in self.outcomes]
 
@@ -178,7 +178,7 @@ class Scored:
         return {**columns, **{name: _light(value) if self.pool else value for name, value in shared.items()}}
 
     async def _replies(self, batch: Batch, parts: Sequence[Part]) -> Iterable[tuple[Part, Reply]]:
-        """Each part with what became of it, in any order; from processes as soon as there is one."""
+        """Each part with its reply, in any order; from processes as soon as there is one."""
         calls = [([batch.completions[row] for row in part], self._arguments(batch, part)) for part in parts]
         if self.pool is not None:
             return ((parts[number], reply) for number, reply in self.pool.answers(calls))
@@ -203,7 +203,7 @@ class Scored:
                 if reply.ended == "value"
                 else [self._failed(report, reply, part, batch)] * len(part)
             )
-        names = " or ".join(self.gold)  # for the reward, which does not know what the table calls it
+        names = " or ".join(self.gold)  # as the reward words it; the table may name another column
         for row, outcome in zip(part, outcomes, strict=True):
             reason = outcome.reason.replace(f"column {names}", f"column {self.rule.gold or names}")
             self.outcomes[row] = replace(outcome, reason=reason)

@@ -29,7 +29,7 @@ from swift_grpo_ext.rewards.runtime.batch import BrokenContractError
 
 # error: the reward raised, or its process died; refused: it broke its contract; skipped: it was not asked
 Ended: TypeAlias = Literal["value", "error", "refused", "timeout", "skipped"]
-_function: Callable[..., object]  # what workers run; they are forks
+_function: Callable[..., object]  # runs in the workers, which are forks
 
 
 @dataclass(frozen=True)
@@ -70,9 +70,9 @@ class Job:
     limit: float  # seconds for one request
     workers: int
     plugins: Sequence[str] = ()  # files of ``--external_plugins``, which the pickle may refer to
-    kills: int | None = None  # after so many in one batch the rest is skipped; None: never
+    kills: int | None = None  # after so many kills in one batch the rest is skipped; None: never
     memory: int | None = None  # most bytes of address space of each process
-    first: Sequence[object] | None = None  # a call for which it imports what it needs
+    first: Sequence[object] | None = None  # arguments of a first call, which imports what the function needs
 
     def load(self) -> Callable[..., object]:
         """Import the plugins, the function, and what it needs."""
@@ -91,7 +91,7 @@ class Job:
 
 
 def _end_with(parent: int) -> None:
-    """Leave with all workers when the parent is gone, also where one hangs in C."""
+    """Kill this process and its workers once the parent is gone, even if one hangs in C."""
     while os.getppid() == parent:
         time.sleep(1.0)
     os.killpg(0, signal.SIGKILL)
@@ -99,7 +99,7 @@ def _end_with(parent: int) -> None:
 
 def _in_worker(pipe: Connection) -> None:
     pipe.close()
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # pebble's handler would not run where C code hangs
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # pebble's handler would not run while C code hangs
 
 
 def _run(request: bytes) -> str:

@@ -40,8 +40,8 @@ _ARGUMENTS = {name.replace("_", ""): role for name, role in _by_word(_TABLE["arg
 _KEYS = _by_word(_TABLE["keys"])
 _STATUSES = _by_word(_TABLE["statuses"])
 _DIRECTIONS = _by_word(_TABLE["directions"])
-_MAX_DEPTH = 3  # of a call inside of a call
-# The direction of an amount from 0 up, and of one below it.
+_MAX_DEPTH = 3  # of nested calls
+# Directions of a positive and of a negative amount.
 _AMOUNTS = {"amount_up": ("up", "down"), "amount_down": ("down", "up"), "amount_right": ("right", "left")}
 
 _SEPARATOR = re.compile(r"[\s+,_-]+")
@@ -171,7 +171,7 @@ def action_of(value: Mapping[str, Any], order_of: OrderOf = as_corners) -> Actio
 
 
 def _by_role(value: Mapping[str, Any], depth: int = 0) -> dict[str, Any]:
-    """The values that a mapping gives, those of its arguments too, by what they hold; the first of each."""
+    """The values of a mapping and its arguments by role, the first of each; of names, that of an action."""
     by_role: dict[str, Any] = {}
     for key, inner in value.items():
         role = _ARGUMENTS.get(regions.plain_key(str(key)), "")
@@ -193,7 +193,7 @@ def _by_role(value: Mapping[str, Any], depth: int = 0) -> dict[str, Any]:
 
 
 def _with_ends(given: dict[str, Any]) -> dict[str, Any]:
-    """The values with where the action is or starts as ``place``, and where it ends as ``end``."""
+    """Add ``place``, where the action is or starts, and ``end``, where it ends."""
     for role, x, y in (("place", "x", "y"), ("end", "x2", "y2")):
         if x in given and y in given:
             given.setdefault(role, [given[x], given[y]])
@@ -205,7 +205,7 @@ def _with_ends(given: dict[str, Any]) -> dict[str, Any]:
 
 
 def _one(value: Json, order_of: OrderOf) -> Region | None:
-    """The only place of a text, a list or a mapping."""
+    """The only place of a text, a list or a mapping; None if it holds none or several."""
     if value is None:
         return None
     try:

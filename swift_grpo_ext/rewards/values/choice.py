@@ -31,7 +31,7 @@ _LETTER = re.compile(r"[A-Z]")
 _LOOSE = re.compile(
     r"\\[,;!: ()]|\\(?:text|mathrm|mathbf|textbf|displaystyle|left|right)\b|[\s{}$\\*`\"'“”~]"
 )
-# A letter that stands alone, as another option's does; "A" and "I" are words, too.
+# A lone letter, as it names another option; "A" and "I" only with a mark, for they are words, too.
 _MARKED = re.compile(r"(?<![\w'])(?:[B-HJ-Z](?![\w'])|[AI](?=[).:]))")
 
 

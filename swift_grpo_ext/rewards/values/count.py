@@ -1,4 +1,4 @@
-"""A count: a whole number from 0 in digits, or zero to twenty in words, with what is counted at most.
+"""A count: a whole number from 0 in digits, or zero to twenty in words, and at most the counted noun.
 
 >>> [read(text) for text in ("4", "1,234", "four", "4 apples", "Twelve red blocks", "4个", "３")]
 [4, 1234, 4, 4, 12, 4, 3]

@@ -31,7 +31,7 @@ _UNITS = (
     r"(?:mm|cm|dm|km|kg|mg|ml|units?|degrees?|inch(?:es)?|feet|ft|meters?|metres?|miles?|hours?|minutes?|seconds?"
     r"|dollars?|cents?|years?|days?|people|ways|m)"
 )
-# Before signs become LaTeX, and after it.
+# `_TYPED` applies before signs become LaTeX, `_FORMS` after.
 _TYPED = (
     (re.compile(r"\\(?:mathbf|boldsymbol|bm|mathit|bf|textbf)\s?\{([^{}]{1,200})\}"), r"{\1}"),
     (re.compile(r"(?<=\d)[eE]([-+]?\d{1,3})(?![\w.])"), r"\\times 10^{\1}"),

@@ -47,7 +47,7 @@ class Quantity:
 
     written: float  # without its unit; of a percentage the figure before the sign
     unit: Unit = NO_UNIT
-    whole: bool = field(default=False, compare=False)  # it is written without decimals, fraction and power
+    whole: bool = field(default=False, compare=False)  # written without decimals, fraction or power of ten
 
     @property
     def value(self) -> float:

@@ -9,7 +9,7 @@ from swift_grpo_ext.rewards.contract import Unread
 Point: TypeAlias = tuple[float, float]
 Place: TypeAlias = tuple[float, ...]  # a box (left, top, right, bottom), or a point
 Order: TypeAlias = Literal["xyxy", "xywh", "yxyx"]  # of four numbers; under yxyx, points are y, x
-OrderOf: TypeAlias = Callable[[str], Order]  # of numbers without names, under a key
+OrderOf: TypeAlias = Callable[[str], Order]  # the order of unnamed numbers under a key
 
 MAX_COORDINATE = 1e7
 
@@ -26,11 +26,11 @@ class Region:
     place: Place
     label: str = ""
     reordered: bool = field(default=False, compare=False)  # the corners stood in another order
-    image: int | None = field(default=None, compare=False)  # number of the image that it says it is in
+    image: int | None = field(default=None, compare=False)  # index of the image that it names
 
     @property
     def is_box(self) -> bool:
-        """It is a box, not a point."""
+        """True for a box, False for a point."""
         return len(self.place) == 4
 
 

@@ -126,7 +126,7 @@ def regions_in(value: Json, kind: Kind, order_of: OrderOf = as_corners) -> list[
 
 
 def _numbers_of(text: str) -> list[list[float]]:
-    """The groups of two to four numbers that a text is, between brackets; empty if it is anything else."""
+    """Read a text as groups of two to four numbers between brackets; empty for anything else."""
     groups = []
     for part in _BRACKETS.split(_CALLED.sub("", text, count=1)):
         if _GROUP.fullmatch(part):
@@ -179,7 +179,7 @@ def _walk(value: Json, kind: Kind, order_of: OrderOf, key: str = "", depth: int 
 
 
 def _numbers(value: Sequence[Any], kind: Kind) -> list[float]:
-    """The numbers of a box or a point, where a list is one; texts of numbers count: ``["10", "20"]``."""
+    """The numbers of a list that is a box or a point, else empty; texts count: ``["10", "20"]``."""
     if kind != "both" and len(value) == 2 and all(isinstance(pair, (list, tuple)) for pair in value):
         value = [number for pair in value if len(pair) == 2 for number in pair]
     return _floats(value) if len(value) == 4 or (len(value) == 2 and kind != "box") else []
@@ -219,7 +219,7 @@ def _named_by(regions: list[Region], names: Json, images: Json) -> list[Region]:
     listed = listed * len(regions) if len(listed) == 1 else listed
     labels = listed if len(listed) == len(regions) else [""] * len(regions)
     numbers = [*images] if isinstance(images, (list, tuple)) else [images] * len(regions)
-    numbers += [0] * len(regions)  # as ms-swift fills it
+    numbers += [0] * len(regions)  # ms-swift fills up with 0, too
     return [
         replace(
             region,

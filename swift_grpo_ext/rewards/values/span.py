@@ -53,7 +53,7 @@ def read(text: str) -> list[Span]:
 
 
 def _written(text: str) -> list[Span]:
-    """The spans that a text is, one behind the other; empty for anything else."""
+    """Read a text as spans, one after the other; empty for anything else."""
     spans: list[Span] = []
     at = 0
     while at < len(text) and len(spans) <= MAX_SPANS:

@@ -97,7 +97,7 @@ def _arguments(body: str) -> dict[str, Json]:
 
 def _with_json(text: str) -> Iterator[ToolCall]:
     """Objects with a name and arguments in them, or with the name before them."""
-    # Braces that nothing closes would each be read to the end.
+    # Each of many unclosed braces would be read to the end of the text.
     start = text.find("{") if text.count("{") - text.count("}") <= MAX_CALLS else -1
     for _ in range(MAX_CALLS):
         if start < 0:

@@ -13,7 +13,7 @@ class Unit:
 
     dimension: str = ""  # ``length``, ``length/time`` ...; "" if unknown
     factor: float = 1.0  # a number in this unit times this is in the dimension's base unit
-    offset: float = 0.0  # what is added to that: temperatures do not begin at the same zero
+    offset: float = 0.0  # added to that: temperature scales have different zeros
 
     def to_base(self, number: float) -> float:
         """The number in the dimension's base unit."""

@@ -15,7 +15,7 @@ class Tiny:
     vision: Mapping[str, Any] = field(default_factory=dict)  # of the tower's config; empty without one
     # Fields of the config that are ids, with their token or tokens.
     ids: Mapping[str, str | tuple[str, ...]] = field(default_factory=dict)
-    tokens: tuple[str, ...] = ()  # special tokens beside Qwen's; with the published ids all
+    tokens: tuple[str, ...] = ()  # special tokens besides Qwen's, or all if <|endoftext|> is one
     top: Mapping[str, Any] = field(default_factory=dict)  # other fields of the config
     # From the config and the most pixels of an image, the arguments of `processors.build_processor`.
     processor: Callable[[Any, int], Mapping[str, Any]] | None = None
@@ -24,7 +24,7 @@ class Tiny:
     empty_files: tuple[str, ...] = ()  # that the class needs; each gets an empty dictionary of tensors
     # Name of the inner config that holds the parts, if there is one, and the fields around it.
     inside: tuple[str, Mapping[str, Any]] | None = None
-    # Puts sizes that follow from others into the fields of text and tower; returns those beside them.
+    # Adds derived sizes to the fields of text and tower; returns those of the outer config.
     follow: Callable[[dict[str, Any], dict[str, Any]], Mapping[str, object]] | None = None
     max_pixels: int = 256 * 32 * 32  # of a resized image, where the processor resizes
     named: Mapping[str, str] = field(default_factory=dict)  # special tokens by the processor's names for them

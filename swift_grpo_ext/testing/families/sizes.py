@@ -10,7 +10,7 @@ TEXT: dict[str, Any] = {
     "num_key_value_heads": 2,
     "head_dim": 16,
 }
-# Of configs without a size of the heads.
+# For configs without ``head_dim``.
 TEXT_2: dict[str, Any] = {
     **{name: size for name, size in TEXT.items() if name != "head_dim"},
     "num_attention_heads": 2,
