@@ -1,6 +1,6 @@
 """Plugs `swift_grpo_ext.group.attention` in behind transformers' attention interface.
 
-The entry of the model's own way is wrapped once per process: a call whose mask is a `PackMask` is ours.
+The entry of the model's own backend is wrapped once per process: a call whose mask is a `PackMask` is ours.
 transformers hands masks of four dimensions on untouched, also to recomputation.
 """
 

@@ -74,7 +74,7 @@ class Batches:
         return cls(numbers, moved(places), [*map(moved, real)], moved(back), in_order)
 
     def split(self, packed: Shaped[Tensor, "..."], dim: int) -> Sequence[Shaped[Tensor, "..."]]:
-        """Batches ``(..., rows, length, ...)`` of a tensor that is of the pack along ``dim``."""
+        """Batches ``(..., rows, length, ...)`` of a tensor whose ``dim`` runs over the pack."""
         whole = packed if self.in_order else packed.index_select(dim, self.index)
         parts = whole.split([inside.numel() for inside in self.real], dim)
         return [part.unflatten(dim, inside.shape) for part, inside in zip(parts, self.real, strict=True)]
@@ -108,7 +108,7 @@ class PackLayout:
 
     def families(self) -> list[list[int]]:
         """Numbers of the nodes by what is above them; a family comes after those above it."""
-        # What begins a row continues nothing: it is by itself.
+        # A node that begins a row has no parent: it is a family by itself.
         return by_key({n: node.parent if node.parent >= 0 else ~n for n, node in enumerate(self.nodes)})
 
     def levels(self) -> list[list[int]]:

@@ -1,7 +1,7 @@
 """Log-probs (and entropies) of tokens without ``(batch, completion, vocab)`` logits, and figures over them.
 
 The output layer runs over a few positions at a time, again in the backward pass. It is called at its own
-place in the model, so that what hangs on it (ZeRO-3's gathering, adapters, FSDP) works on.
+place in the model, so that what is attached to it (ZeRO-3's gathering, adapters, FSDP) still works.
 """
 
 import math

@@ -283,7 +283,7 @@ def pack_inputs(inputs: ModelInputs, pack: Pack, media: ModelInputs) -> dict[str
 
 
 def token_types(inputs: ModelInputs) -> dict[str, Int[Tensor, "batch seq"]]:
-    """Inputs that say of each token what it is.
+    """Inputs with the type of each token.
 
     ms-swift's GLM-4.5V hands over types of the image's tokens alone, which the model does not look at.
     """

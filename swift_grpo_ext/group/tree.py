@@ -157,7 +157,7 @@ def even_parts(rows: Sequence[Row], parts: int) -> list[range]:
         shared.append(min(_agreement([before.keys, row.keys], 0), before.tokens, row.tokens))
 
     def starts(most: int) -> list[int]:
-        """First rows of as few parts as there can be with so many tokens; a longer row is one by itself."""
+        """First rows of the fewest parts with at most so many tokens; a longer row is a part by itself."""
         firsts: list[int] = []
         tokens = most
         for number, length in enumerate(lengths):

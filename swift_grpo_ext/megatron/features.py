@@ -18,7 +18,7 @@ _NO_SINKHORN = "--moe_router_load_balancing_type none"
 
 
 def decide(host: MegatronHost, settings: Settings) -> Features:
-    """Which features this run can use; what one rank cannot use is off on all. Every rank comes here."""
+    """Decide which features this run can use; what one rank cannot is off on all. Every rank comes here."""
     # The others need the pass to be ours.
     of_pass = switched_off(settings, "megatron", "completion_logits") or _pass_reason(host)
     here = decided(

@@ -16,7 +16,7 @@ from swift_grpo_ext.megatron.attention import PackParams, pack_params
 from swift_grpo_ext.megatron.predictions import Predictions, predictions_of_pack
 
 Inputs = dict[str, Any]
-# Inputs that say how rows are packed or padded, which a pack has in its own way.
+# Inputs that say how rows are packed or padded, for which a pack has its own.
 _OF_ROWS = {
     "attention_mask",
     "attention_mask_2d",

@@ -60,7 +60,7 @@ class MegatronPasses:
         self._current: KnownBatch | None = None
         self._before_update = 0  # micro-batches of the first update that are yet to come
         self.changed: Callable[[], None] = lambda: None  # called when something is turned off
-        self.prepared: list[GRPOBatch] = []  # micro-batches of the generation batch at hand, in order
+        self.prepared: list[GRPOBatch] = []  # micro-batches of the current generation batch, in order
         self._family = family_of(host.template.config) if host.args.is_multimodal else None
         self._form: PackForm | None = None
         self._vision: dict[bool, Vision] = {}  # of training, of evaluation
@@ -175,7 +175,7 @@ class MegatronPasses:
         return swapped(self, "_phase", name)
 
     def logps(self, inputs: Inputs, stock: Callable[[Iterator[Any]], Logps]) -> Logps:
-        """Log-probs of the micro-batch at hand, of reference, teacher or old policy; None: not needed."""
+        """Log-probs of the current micro-batch, of reference, teacher or old policy; None: not needed."""
         known = self._current
         if known and self._phase == "teacher":
             known.taught = True

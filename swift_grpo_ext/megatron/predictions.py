@@ -67,7 +67,7 @@ class OutputLayers:
 
     def __init__(self, models: Sequence[nn.Module]) -> None:
         self._places: Tensor | None = None
-        self._whole = ExitStack()  # open while the layer at hand does not expect its input divided
+        self._whole = ExitStack()  # open while the current layer does not expect its input divided
         parts = (part for model in models for part in model.named_modules())
         layers = [part for name, part in parts if name.endswith("output_layer")]
         self.odd = next(

@@ -158,7 +158,7 @@ class Driver(GRPOTrainer):
 def join(pipeline: ModuleType) -> None:
     """Let ms-swift's Ray pipeline, as it is imported, start our driver and workers.
 
-    Another trainer that somebody has registered stays.
+    A trainer that somebody else has registered stays.
 
     Raises:
         RefusedError: Something that we change is gone.

@@ -11,7 +11,7 @@ from transformers import ProcessorMixin
 from swift_grpo_ext.models.derived import speaking, token_of
 from swift_grpo_ext.models.template import VisionTemplate
 
-# Attribute of a template, and the field of a config that says what it is.
+# Attribute of a template, and the config field that has its value.
 _FIELDS = {
     "image_token_id": "image_token",
     "video_token_id": "video_token",

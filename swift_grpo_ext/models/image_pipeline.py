@@ -111,7 +111,7 @@ class PreparedImageCache:
 
 @dataclass(frozen=True)
 class Origin:
-    """Where an image came from: width and height of the file in pixels, and its path, URL, or what it is."""
+    """Where an image came from: width and height of the file in pixels, and its path, URL or kind."""
 
     size: Size
     where: str

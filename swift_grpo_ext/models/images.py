@@ -67,7 +67,7 @@ def decode(data: bytes, where: str) -> tuple[Image.Image, int]:
 
 @contextmanager
 def decoding(where: str) -> Iterator[None]:
-    """Name the image in whatever Pillow raises for one that is broken.
+    """Turn whatever Pillow raises for a broken image into an error that names it.
 
     Raises:
         DatasetRowError: Pillow cannot read the image.
@@ -129,7 +129,7 @@ def source_key(source: ImageSource) -> str:
 
 
 def describe(source: ImageSource) -> str:
-    """How an error message calls a source: the path or URL, or what it is."""
+    """Name of a source in an error message: its path or URL, or its kind and size."""
     if isinstance(source, dict):
         known = source.get("path") or source.get("bytes")
         source = f"a dict of {', '.join(map(str, source))}" if known is None else known

@@ -38,7 +38,7 @@ class BatchRecords:
 
     def __init__(self) -> None:
         self._records: dict[int, tuple[weakref.ref[Any], BatchRecord]] = {}
-        self._coming: Iterator[Sequence[VisionSample]] | None = None  # samples of micro-batches not yet met
+        self._coming: Iterator[Sequence[VisionSample]] | None = None  # samples of micro-batches not yet seen
 
     def __len__(self) -> int:
         return len(self._records)
@@ -54,7 +54,7 @@ class BatchRecords:
     @contextmanager
     def preparing(self, host: Host, samples: Sequence[VisionSample]) -> Iterator[None]:
         """While this is open, ms-swift makes micro-batches of samples, one after the other."""
-        # With sequence parallelism the chunks are of several ranks.
+        # With sequence parallelism a chunk has samples of several ranks.
         alone = host.template.sequence_parallel_size == 1
         self._coming = iter(host.split_by_mini_batches(samples) if alone else ())
         try:

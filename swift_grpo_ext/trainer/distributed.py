@@ -102,7 +102,7 @@ def _tell(store: dist.Store, error: BaseException) -> None:
         first = json.loads(store.compare_set("failure", "", mine))
         if first["traceback"].rstrip().splitlines()[-1] != text.rstrip().splitlines()[-1]:
             _say(first)
-        # A rank that fails by itself has no watch any more, and needs no telling: all may fail as one.
+        # A failing rank, whose watch has ended, counts itself: all may fail at the same time.
         _wait(store, "heard", lambda heard: heard >= dist.get_world_size(), HEARD_SECONDS)
     except RuntimeError as lost:  # torch raises DistNetworkError and DistStoreError, both of this kind
         print(f"swift-grpo-ext: cannot tell the other ranks of this failure ({lost})", file=sys.stderr)

@@ -25,7 +25,7 @@ _ADVICE = (
     "(usual: 0.01 to 0.03 in bf16, below 0.001 in fp32); --rollout_importance_sampling_mode token_truncate "
     "corrects for it"
 )
-_CLEAR = 32  # tokens from which on a turn is judged by itself
+_CLEAR = 32  # tokens that a turn needs to be judged by itself
 _NOISE = 0.1  # micro-batches whose largest gap is less than this share of another's are healthy beside it
 _CONTEXT = 12  # tokens that are shown before a difference
 

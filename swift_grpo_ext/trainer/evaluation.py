@@ -88,7 +88,7 @@ class TrainerHeldOut(HeldOut):
     # The best checkpoint.
 
     def prefer_last(self, metrics: Mapping[str, float]) -> None:
-        """Of equal evaluations the last is the best: let ms-swift forget one that this one equals."""
+        """Prefer the last of equal evaluations: let ms-swift forget a best value that this one equals."""
         name = self._host.args.metric_for_best_model.removeprefix("eval_")
         if self.active and metrics.get(f"eval_{name}") == self._host.state.best_metric:
             self._host.state.best_metric = None

@@ -1,7 +1,7 @@
 """The first pass of each kind, on either engine: compared with ms-swift's own, and dropped if wrong.
 
 A mismatch, or a second exception, turns off the feature without which the pass is right, or all that change
-a forward. A first exception may be that of an odd micro-batch: it goes ms-swift's way, and the next is tried.
+a forward. A first exception may come from one odd micro-batch: it uses ms-swift's forward, the next is tried.
 Every rank comes to the same end.
 """
 
@@ -65,7 +65,7 @@ class FirstPasses:
     def run(
         self, kind: Hashable, features: Features, attempt: Callable[[Features], Attempt[Result]]
     ) -> tuple[Result | None, Features]:
-        """Make a pass of a kind that is due; None: it goes ms-swift's way. And the features from now on."""
+        """Make a pass of a kind that is due, or None for ms-swift's forward; and the features from now on."""
         trial = self._tried(kind, attempt(features))
         if trial.end == _RIGHT:
             self._raised = False

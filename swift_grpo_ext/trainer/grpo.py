@@ -256,7 +256,7 @@ class GRPOTrainer(HostGRPOTrainer):
 
     def _collate_teacher_opsd_batch(self, *args: Any, **kwargs: Any) -> tuple[Inputs, GRPOBatch]:
         inputs, grpo_batch = super()._collate_teacher_opsd_batch(*args, **kwargs)
-        self.passes.batches.of(grpo_batch)  # met: its first pass is the teacher's, not an old one
+        self.passes.batches.of(grpo_batch)  # recorded: its first pass is the teacher's, not an old one
         return inputs, grpo_batch
 
     def _postprocess_batch(self, samples: Samples, batch_encoded_inputs: Batches) -> None:

@@ -49,9 +49,9 @@ class HeldOut:
         self._settings = settings
         self._history = HeldOutHistory()
         self._rows = ""  # which are answered, with a digest of their text
-        self._collected: list[Rewards] = []  # of the evaluation at hand
+        self._collected: list[Rewards] = []  # of the current evaluation
         self._evaluating = False
-        self._began = 0.0  # the evaluation at hand, in seconds of the clock
+        self._began = 0.0  # start of the current evaluation, in seconds of the clock
         self.active = False
         self.why_off = ""  # why ms-swift evaluates by itself
         self.why_idle = ""  # why nothing is evaluated

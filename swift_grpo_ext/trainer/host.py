@@ -85,7 +85,7 @@ class Host(Watched, Protocol):
     current_gradient_accumulation_steps: int
     _has_teacher: bool
 
-    # The step at hand, and the log.
+    # The current step, and the log.
     _step: int
     _logs: dict[str, Any]
     log_completions: bool
@@ -150,7 +150,7 @@ def base_model(host: Host, model: nn.Module) -> PreTrainedModel:
 
 
 def tower_modules(host: Host, model: nn.Module) -> list[nn.Module]:
-    """The vision tower of a policy or reference; nothing of a model without one that is known."""
+    """The vision tower of a policy or reference; empty for a model of an unknown family."""
     base = base_model(host, model)
     family = family_of(base.config)
     return [base.get_submodule(name) for name in (family.vision_tower if family else ())]

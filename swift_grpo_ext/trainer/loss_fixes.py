@@ -121,7 +121,7 @@ def over_our_pass(
     model: nn.Module,
     inputs: dict[str, GRPOBatch] | list[dict[str, GRPOBatch]],
 ) -> Iterator[None]:
-    """While this is open, ms-swift's liger loss, if it is on, is of log-probs that our pass computes.
+    """While this is open, ms-swift's liger loss, if it is on, takes the log-probs of our pass.
 
     ms-swift hands liger hidden states of whole rows. Here its second half, from log-probs to the loss, gets
     ours; without chunks liger's own way takes less memory.

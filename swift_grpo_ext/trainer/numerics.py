@@ -23,7 +23,7 @@ def bad_rows(
 
 
 def bad_gradient(named_parameters: Sequence[tuple[str, Shaped[Tensor, "..."] | None]]) -> str:
-    """The last of the gradients in forward order that is not finite: backward met it first."""
+    """The last gradient in forward order that is not finite: the backward pass met it first."""
     bad = [name for name, gradient in named_parameters if gradient is not None and _is_bad(gradient)]
     return f"{bad[-1]} (and {len(bad) - 1} more)" if len(bad) > 1 else "".join(bad)
 

@@ -35,7 +35,7 @@ class OldPass:
     def begin(self, samples: Sequence[VisionSample]) -> None:
         """A generation batch is about to be prepared from samples."""
         host = self._host
-        if host.template.sequence_parallel_size > 1:  # the chunks are of several ranks
+        if host.template.sequence_parallel_size > 1:  # a chunk has samples of several ranks
             self._teacher_input = repeat(any(with_teacher_input(host, [samples])))
         else:
             self._teacher_input = iter(with_teacher_input(host, host.split_by_mini_batches(samples)))

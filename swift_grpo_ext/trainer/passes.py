@@ -45,7 +45,7 @@ class PassKind(NamedTuple):
 
 
 class Asked(NamedTuple):
-    """ms-swift's question for log-probs, and its own ways to answer it."""
+    """ms-swift's request for log-probs, and its own ways to compute them."""
 
     model: nn.Module
     model_inputs: Inputs
@@ -313,7 +313,7 @@ def _way_of(batch: MicroBatch, parts: list[MicroBatch], number: int, size: int) 
 
 
 def parts_within(batch: MicroBatch, most: int) -> list[MicroBatch]:
-    """As few packs of a micro-batch as can be, of at most so many tokens; a longer row is one by itself.
+    """Fewest packs of a micro-batch, each of at most so many tokens; a longer row is a pack by itself.
 
     Empty if it cannot be packed.
     """

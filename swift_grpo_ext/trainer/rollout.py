@@ -302,7 +302,7 @@ def enough(
     """A generation batch of all ranks' samples and rewards of ``differing`` groups; None if there are fewer.
 
     Groups of equal rewards give way to others (DAPO, arXiv 2503.14476), which ``fresh`` draws. ms-swift's
-    loop ends with a new batch that nobody looks at, so ``--max_resample_times 1`` never helps. Here each of
+    loop ends with a new batch that it never looks at, so ``--max_resample_times 1`` never helps. Here each of
     the new batches counts.
     """
     size = host.args.generation_batch_size

@@ -15,7 +15,7 @@ _NOISE = (
 def reward_facts(name: str, scores: Sequence[float | None], infinite: int = 0) -> RewardFacts:
     """Facts of one function's scores of the completions that it is for.
 
-    None, NaN and infinities count as not scored; one that is for no completion left none unscored.
+    None, NaN and infinities count as not scored; a function that is for no completion left none unscored.
     """
     valid = [score for score in scores if _is_score(score)]
     if not valid:

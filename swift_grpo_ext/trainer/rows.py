@@ -69,8 +69,8 @@ class Rows:
         self._host = host
         self._numbered_prompts = 0
         self._say = Once(logger.warning)
-        self._told_of_turned = False  # pictures with an EXIF orientation were met
-        self.bad = 0  # broken rows that were met so far
+        self._told_of_turned = False  # pictures with an EXIF orientation were reported
+        self.bad = 0  # broken rows so far
 
     @property
     def _describes_template(self) -> bool:

@@ -22,7 +22,7 @@ class VisionSample(GRPOSample):
     prompt_key: str = ""  # equal for samples of the same prompt, images included
     held_placeholder: bool = False  # the engine answered with image placeholders, which have been cut away
     kept: bool = True  # the completion takes part in the update
-    # Token ids that the engine sampled its last turn after; empty where nobody compares them.
+    # Token ids of the engine's prompt for its last turn; empty if they are not compared.
     engine_prompt: Sequence[int] = ()
     # By reward, as logged: what was read of the completion, and why it did not score more.
     read: dict[str, str] = field(default_factory=dict)

@@ -61,7 +61,7 @@ def sampled_once(
 
     If prompts are not ``shared``, only ``generate`` is kept from encoding images that nobody would read (F24
     of docs/findings.md). ``blank`` is the image of ranks that wait for others; ``tell`` gets the reason when
-    a batch goes the usual way.
+    a batch is not shared.
     """
 
     def encoding(wanted: Wanted) -> AbstractContextManager[None]:
