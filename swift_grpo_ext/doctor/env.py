@@ -1,4 +1,4 @@
-"""``swift-grpo-ext env``: the versions that matter, and whether they fit together."""
+"""``swift-grpo-ext env``: the relevant package versions, and if they fit together."""
 
 import platform
 
@@ -13,7 +13,7 @@ from swift_grpo_ext.versions import package_facts
 
 
 def print_environment(console: Console | None = None, *, patches: bool = False) -> bool:
-    """Print the table, the GPUs and the verdict; with ``patches`` what becomes of each patch, too."""
+    """Print the table, GPUs and verdict, with ``patches`` each patch's state, too; True if versions fit."""
     console = console or Console()
     settings = load_settings()
     check_disabled(settings.disable)
@@ -50,7 +50,7 @@ def _table(title: str, *headings: str) -> Table:
 
 
 def _patch_table() -> Table:
-    """What becomes of each patch here; the packages that patches wait for are imported to find out."""
+    """The final state of each patch; imports the packages that patches wait for."""
     from swift_grpo_ext.compat.registry import apply_all, import_what_is_awaited, outcomes
 
     apply_all()

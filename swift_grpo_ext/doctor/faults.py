@@ -1,6 +1,6 @@
-"""Faults of a command that ms-swift ends with a stack of calls: here each is one line, with what mends it.
+"""User errors that ms-swift ends with a traceback: here each is one line, with its fix.
 
-Told apart by ms-swift's function that the exception went through last, and by what it says.
+Recognized by the innermost ms-swift function in the traceback, and by the exception's text.
 """
 
 import re
@@ -12,10 +12,10 @@ from swift_grpo_ext.errors import RefusedError, in_a_line
 
 
 class _Fault(NamedTuple):
-    function: str  # of ms-swift; empty: any
-    says: str  # pattern of the exception in a line
+    function: str  # of ms-swift; empty for any
+    says: str  # pattern that the exception, as one line, contains
     fix: str
-    what: str = "{error}"  # the exception's own words, or others in their place
+    what: str = "{error}"  # message; {error} is the exception's own text
 
 
 _FAULTS = (
@@ -69,7 +69,7 @@ _FAULTS = (
         "json_parse_to_dict",
         "JSONDecodeError",
         "--deepspeed takes zero0 to zero3, a preset of ours or a file",
-        "an option (--deepspeed, --columns ...) names no file and is no JSON",
+        "an option (--deepspeed, --columns ...) is neither a file nor valid JSON",
     ),
     _Fault(
         "_init_generation_batch_params",
@@ -137,14 +137,14 @@ _FAULTS = (
 
 def in_one_line(error: BaseException, trace: TracebackType | None) -> RefusedError | None:
     """A known fault as an error of ours, with the line of the user's own file that raised it; else None."""
-    # Ctrl-C while a plugin file is imported; or one that ends in a line of ours already.
+    # Not Ctrl-C during the import of a plugin file, nor an error that already has a line of ours.
     if not isinstance(error, Exception) or "swift-grpo-ext: " in str(error):
         return None
     function = place = ""
     for frame, line in walk_tb(trace):
         file = frame.f_code.co_filename
         place = "" if re.search("site-packages|^<", file) else f"{file}:{line}"
-        if frame.f_globals.get("__name__", "").startswith("swift."):  # code that is made may have no module
+        if frame.f_globals.get("__name__", "").startswith("swift."):  # generated code may have no module
             function = frame.f_code.co_name
     said = in_a_line(error)
     for fault in _FAULTS:

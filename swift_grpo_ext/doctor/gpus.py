@@ -1,4 +1,4 @@
-"""What GPUs this machine has, as their driver's own tool says: importing torch would take seconds."""
+"""GPUs of this machine according to nvidia-smi: importing torch would take seconds."""
 
 import subprocess
 from dataclasses import dataclass
@@ -10,17 +10,17 @@ _QUERY = (
     "--query-gpu=name,driver_version,memory.total,memory.free",
     "--format=csv,noheader,nounits",
 )
-_SECONDS = 20  # a driver that hangs
+_SECONDS = 20  # timeout, as a driver may hang
 
 
 @dataclass(frozen=True)
 class Gpu:
-    """A GPU as its driver sees it."""
+    """A GPU as its driver reports it."""
 
     name: str
-    driver: str  # its release
-    total: float = 0  # GiB; 0 where the driver does not say it
-    free: float = 0  # GiB of it that nobody uses
+    driver: str  # version of the driver
+    total: float = 0  # GiB; 0 if the driver does not report it
+    free: float = 0  # unused GiB
 
     def __str__(self) -> str:
         memory = f"{self.free:.1f} of {self.total:.1f} GiB free" if self.total else "memory not known"
@@ -31,7 +31,7 @@ def read_gpus() -> list[Gpu]:
     """The GPUs of this machine, at least one.
 
     Raises:
-        SwiftGrpoExtError: There is none, no driver, or one that does not answer.
+        SwiftGrpoExtError: No GPU or no driver was found, or the driver does not answer.
     """
     try:
         done = subprocess.run(_QUERY, capture_output=True, text=True, timeout=_SECONDS, check=False)
@@ -51,7 +51,7 @@ def _gpu(line: str) -> Gpu:
 
 
 def gpus_in_words() -> list[str]:
-    """A line for each GPU with driver and memory, or one that says why there is none."""
+    """One line per GPU with driver and memory, or one line with the reason why none was found."""
     try:
         return [f"GPU {number}: {gpu}" for number, gpu in enumerate(read_gpus())]
     except SwiftGrpoExtError as error:

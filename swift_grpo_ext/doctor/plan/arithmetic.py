@@ -1,4 +1,4 @@
-"""Bytes on one GPU: of model states after the ZeRO paper (arXiv 1910.02054), activations, the vLLM engine."""
+"""Bytes on one GPU: model states by the ZeRO paper (arXiv 1910.02054), activations, the vLLM engine."""
 
 from swift_grpo_ext.doctor.plan.setting import Machine, ModelShape, Setting, VisionShape, Work
 from swift_grpo_ext.group import gpu_memory
@@ -14,15 +14,15 @@ FROZEN_TOWER = (33.0, 1.6)
 TRAINED_TOWER = (38.0, 12.0)
 # Ovis2: bytes per visual token and visual word, of the mixture over 65,536 words.
 VISUAL_WORDS = 4.1
-# The least and the most that runs took of what the arithmetic below says (tests/device/test_memory.py).
+# Smallest and largest ratio of measured memory to the arithmetic below (tests/device/test_memory.py).
 LEAST, MOST = 0.95, 1.12
-# Of a pack, whose layers are computed again without their last product, which LoRA makes large.
+# Least share of a pack's estimate: its layers are recomputed without their last product, large with LoRA.
 WITHOUT_THE_LAST = 0.75
-PIXEL = 4  # pixel_values are float32 until the tower
+PIXEL = 4  # bytes: pixel_values are float32 up to the tower
 
 
 def rounded_up(tokens: int) -> int:
-    """The next multiple of 256, as lengths are given."""
+    """The next multiple of 256, as used for length options."""
     return -(-tokens // 256) * 256
 
 
@@ -39,7 +39,7 @@ def sequence_tokens(shape: ModelShape, work: Work) -> int:
 def update_peak(shape: ModelShape, work: Work, setting: Setting) -> tuple[float, float]:
     """Least and most bytes of activations in the forward and backward pass of one micro-batch.
 
-    Beside all layer inputs live the logits with gradients, or a recomputed layer, or, before both, the tower.
+    Beside all layer inputs there are the logits with gradients, or a recomputed layer, or before, the tower.
     """
     tower, beside = vision_peak(shape, work, setting)
     if setting.shared > 1:
@@ -66,14 +66,14 @@ def update_peak(shape: ModelShape, work: Work, setting: Setting) -> tuple[float,
 
 
 def vision_peak(shape: ModelShape, work: Work, setting: Setting) -> tuple[float, float]:
-    """Bytes of the vision tower over the images of one micro-batch: inside it, and kept for its backward."""
+    """Bytes of the vision tower over a micro-batch's images: at its peak, and kept for its backward pass."""
     vision = shape.vision
     if vision is None:
         return 0, 0
     patches = _patches(vision, work, setting)
     hidden, intermediate = FROZEN_TOWER if work.freeze_vit else TRAINED_TOWER
     layer = patches * (hidden * vision.hidden + intermediate * vision.intermediate)
-    # Of a patch: what goes into each layer, and the patch itself.
+    # Per patch: the input of each layer, and the patch itself.
     saved = 0 if work.freeze_vit else 2 * vision.depth * vision.hidden + PIXEL * vision.channels
     words = VISUAL_WORDS * vision.vocabulary * patches / vision.merge**2
     return max(layer, words), patches * saved
@@ -82,7 +82,7 @@ def vision_peak(shape: ModelShape, work: Work, setting: Setting) -> tuple[float,
 def pixel_values(shape: ModelShape, work: Work, setting: Setting) -> float:
     """Bytes of the images of a rank's generation batch, which stay on the device until it is used up.
 
-    Our trainer keeps each once, in the main memory.
+    Our trainer keeps each image once, in host memory.
     """
     if shape.vision is None or setting.scoring == "chunks":
         return 0
@@ -90,7 +90,7 @@ def pixel_values(shape: ModelShape, work: Work, setting: Setting) -> float:
 
 
 def _patches(vision: VisionShape, work: Work, setting: Setting) -> float:
-    """Of the images of one micro-batch."""
+    """Patches of the images of one micro-batch."""
     return setting.packs * work.images * vision.tokens(work.max_pixels) * vision.merge**2
 
 
@@ -101,15 +101,15 @@ SUB_GROUP = (200_000_000, 1_000_000_000)  # sub_group_size of our presets and of
 def whole_weights(shape: ModelShape, bits: int) -> float:
     """Bytes of all weights as they are loaded.
 
-    bitsandbytes shrinks linear layers: to 8 bits, or to 4 and 0.5 for the scales of their blocks; not experts
-    that are one tensor.
+    bitsandbytes shrinks linear layers to 8 bits, or to 4 bits plus their blocks' scales (0.52 bytes in all),
+    but not experts stored as one tensor.
     """
     small = {8: 1.0, 4: 0.52}.get(bits, 2.0)
     return small * shape.in_linears + 2 * (shape.total - shape.in_linears)
 
 
 def weight_bytes(shape: ModelShape, work: Work, setting: Setting, machine: Machine) -> float:
-    """Weights of the policy on one GPU, the second copy of hpZ included."""
+    """Bytes of the policy's weights on one GPU, including hpZ's second copy."""
     if setting.stage < 3:
         return whole_weights(shape, work.bits)
     share = 0.0 if setting.offload_params else 1 / machine.gpus
@@ -118,22 +118,22 @@ def weight_bytes(shape: ModelShape, work: Work, setting: Setting, machine: Machi
 
 
 def gradient_bytes(shape: ModelShape, work: Work, setting: Setting, machine: Machine) -> float:
-    """16-bit gradients on one GPU, the bucket that they are reduced in included."""
+    """Bytes of 16-bit gradients on one GPU, including the bucket in which they are reduced."""
     trained = trained_parameters(shape, work)
     offloaded = setting.offload_optimizer_states
     return gpu_memory.gradient_bytes(trained, setting.stage, machine.gpus, setting.bucket, offloaded)
 
 
 def optimizer_states(shape: ModelShape, work: Work, setting: Setting, machine: Machine) -> float:
-    """fp32 weights and Adam's moments on one GPU."""
+    """Bytes of fp32 weights and Adam's moments on one GPU."""
     trained = trained_parameters(shape, work)
     return gpu_memory.optimizer_bytes(trained, setting.stage, machine.gpus, setting.offload_optimizer_states)
 
 
 def step_bytes(shape: ModelShape, work: Work, setting: Setting, machine: Machine) -> tuple[float, float]:
-    """What the optimizer step makes, least and most: fp32 gradients, of a rank or in ZeRO-3 a sub-group.
+    """Least and most bytes that the optimizer step allocates: fp32 gradients of a rank (ZeRO-3: a sub-group).
 
-    Without DeepSpeed, what Adam's kernels over all tensors at once put between: nothing when they are fused.
+    Without DeepSpeed, the temporaries of Adam's foreach kernels: none when they are fused.
     """
     if setting.offload_optimizer_states:
         return 0, 0
@@ -145,9 +145,9 @@ def step_bytes(shape: ModelShape, work: Work, setting: Setting, machine: Machine
 
 
 def sync_bytes(shape: ModelShape, setting: Setting) -> float:
-    """Weights that are whole on one GPU at one time while they are sent to the rollout engine.
+    """Bytes of the weights gathered on one GPU at a time while they are sent to the rollout engine.
 
-    ``move_model_batches`` cuts layers of the language model only: embeddings are a group, the tower another.
+    ``move_model_batches`` splits only the language model's layers: embeddings are a group, the tower another.
     """
     flat = 2 * 512e6 if setting.rollout == "server" else 0  # a bucket and its source
     if setting.rollout == "transformers" or setting.stage < 3:
@@ -159,30 +159,30 @@ def sync_bytes(shape: ModelShape, setting: Setting) -> float:
 
 
 def trained_parameters(shape: ModelShape, work: Work) -> int:
-    """Parameters that the optimizer sees."""
+    """Number of parameters that the optimizer updates."""
     if not work.full:
         return shape.lora(work.lora_rank)
     language = 0 if work.freeze_llm else shape.language + shape.embedding + shape.head
     return language + shape.tower * (not work.freeze_vit) + shape.aligner * (not work.freeze_aligner)
 
 
-# Activations of vLLM's profile run with the largest image, CUDA graphs, communicators: at most. vLLM prints
-# its own figure when it starts.
+# At most: activations of vLLM's profile run with the largest image, CUDA graphs, communicators. vLLM prints
+# the actual size when it starts.
 OVERHEAD = 3 * GIB
 
 
 def weights(shape: ModelShape, setting: Setting) -> float:
-    """16-bit weights of one GPU of an engine."""
+    """Bytes of an engine's 16-bit weights on one of its GPUs."""
     return 2 * shape.total / setting.tensor_parallel
 
 
 def cache_per_sequence(shape: ModelShape, work: Work, tensor_parallel: int) -> float:
-    """Keys and values of a prompt and its longest completion on one GPU, heads no finer than one per GPU."""
+    """Bytes of keys and values of a prompt and its longest completion on one GPU, with at least one head."""
     token = 2 * 2 * shape.text.attending * shape.text.kv / min(tensor_parallel, shape.kv_heads)
     return sequence_tokens(shape, work) * token
 
 
 def engine_bytes(shape: ModelShape, work: Work, setting: Setting, completions: int) -> float:
-    """What an engine needs on one GPU for its weights and so many completions in hand, at most."""
+    """Most bytes that an engine needs on one GPU for its weights and so many completions at a time."""
     cache = completions * cache_per_sequence(shape, work, setting.tensor_parallel)
     return weights(shape, setting) + OVERHEAD + cache

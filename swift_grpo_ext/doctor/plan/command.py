@@ -36,7 +36,7 @@ def run(
     """Print the table and the command of the first layout that fits; False if none does.
 
     Raises:
-        SwiftGrpoExtError: Nothing is known of this model.
+        SwiftGrpoExtError: The model is unknown.
     """
     console = console or Console()
     config = require_config(model)
@@ -80,7 +80,7 @@ def _table(title: str, question: Question, rows: list[LayoutNeed]) -> Table:
 
 
 def _assumptions(question: Question, best: LayoutNeed) -> list[str]:
-    """What the figures assume, and what becomes of the best layout where prompts are not shared."""
+    """Assumptions of the figures, and the memory of the best layout without shared prompts."""
     work, machine = question.work, question.machine
     images = ""
     if work.images and question.shape.vision:
@@ -126,7 +126,7 @@ OFFLOADED = " \\\n    --offload_model true --offload_optimizer {}"
 
 
 def command_line(model: str, question: Question, best: LayoutNeed) -> str:
-    """``swift rlhf`` with every option that the layout decides."""
+    """The ``swift rlhf`` command with every option that the layout decides."""
     shape, work, machine, setting = question.shape, question.work, question.machine, best.setting
     nodes = f"NNODES={machine.nodes} NODE_RANK=${{NODE_RANK:?}} MASTER_ADDR=${{MASTER_ADDR:?}} "
     variables = f"NPROC_PER_NODE={machine.gpus_per_node} " + nodes * (machine.nodes > 1)

@@ -1,4 +1,4 @@
-"""Four ways to lay a run out over GPUs that train and sample in turn: what fits, and what would help."""
+"""Four layouts of a run over GPUs that train and sample in turn: which of them fit, and what would help."""
 
 import math
 from collections.abc import Iterator
@@ -17,9 +17,9 @@ LAYOUTS = {
     "ext_zero3_offload": Setting(stage=3, offload_optimizer_states=True, offload_params=True),
 }
 VERDICTS = ("fits", "tight", "unsure", "no")
-UNSURE = 2  # and what comes behind it is no answer to build on
-COMPLETIONS = 64  # of an optimizer step, at least: with fewer, advantages are noise
-SPARE = 0.1  # part of a GPU that is left by what fits; less is tight
+UNSURE = 2  # from this verdict on a layout is not recommended
+COMPLETIONS = 64  # least number of an optimizer step: with fewer, advantages are noise
+SPARE = 0.1  # share of a GPU that must stay free for "fits"; with less it is "tight"
 OLD_CARD = 16  # GiB: most cards of this size (V100, T4) have no bf16
 SYNCED = 4e9  # bytes of weights that are sent to vLLM at a time
 
@@ -31,14 +31,14 @@ class Question:
     shape: ModelShape
     work: Work
     machine: Machine
-    batch: int = 1  # completions of a micro-batch, as the command says it
+    batch: int = 1  # completions per micro-batch, as in the command
     shares: bool = True  # this package's trainer forwards a prompt once for its completions
     vllm: bool = True  # vLLM can generate; else transformers does
-    bf16: bool | None = None  # the GPUs compute in it; None: nobody said
+    bf16: bool | None = None  # the GPUs support bf16; None if unknown
 
     @property
     def accumulation(self) -> int:
-        """Micro-batches of a step of whole groups, with at least 64 completions over all GPUs."""
+        """Micro-batches per step, so that it has whole groups and at least 64 completions over all GPUs."""
         together = self.batch * self.machine.gpus
         whole = self.work.generations // math.gcd(together, self.work.generations)
         return whole * math.ceil(COMPLETIONS / (together * whole))
@@ -46,23 +46,23 @@ class Question:
 
 @dataclass(frozen=True)
 class LayoutNeed:
-    """A layout with what it needs, in its best setting."""
+    """A layout in its best setting, with the memory it needs."""
 
     name: str
     setting: Setting
     memory: MemoryRange
-    margin: float  # bytes that a GPU has left at the most; below 0 for what does not fit
+    margin: float  # bytes of a GPU left in the worst case; negative if that does not fit
     verdict: int  # index into `VERDICTS`
-    reason: str = ""  # why it cannot run, however much memory there is
+    reason: str = ""  # why it cannot run, regardless of memory
 
 
 def answers(question: Question) -> list[LayoutNeed]:
-    """The four layouts, in the order in which the first that fits is the best: each copies or sends more."""
+    """The four layouts; the first that fits is the best, as each later one copies or communicates more."""
     return [answer(question, name) for name in LAYOUTS]
 
 
 def answer(question: Question, name: str) -> LayoutNeed:
-    """A layout in the setting that fits best, then with least moved to the CPU and fewest GPUs an engine."""
+    """A layout in the setting that fits best, then moves least to the CPU, then uses fewest GPUs an engine."""
 
     def order(tried: LayoutNeed) -> tuple[float, ...]:
         peak = tried.memory.peak[1] if tried.verdict >= UNSURE else 0
@@ -72,7 +72,7 @@ def answer(question: Question, name: str) -> LayoutNeed:
 
 
 def best_lever(question: Question, now: LayoutNeed) -> tuple[str, float]:
-    """The change of the command that frees most of a GPU at its fullest moment, and how many bytes."""
+    """The change of the command that lowers the peak of a GPU most, and by how many bytes."""
     peaks = ((answer(changed, now.name).memory.peak[1], words) for words, changed in _levers(question, now))
     peak, words = min(peaks)
     return words, now.memory.peak[1] - peak
@@ -98,12 +98,12 @@ def _levers(question: Question, now: LayoutNeed) -> Iterator[tuple[str, Question
 
 
 def _settings(question: Question, layout: Setting) -> Iterator[Setting]:
-    """The layout with every engine that can stand beside it, and with the trainer moved out of its way."""
+    """The layout with every possible engine size, each with the trainer on the GPU or offloaded."""
     shape, work, machine = question.shape, question.work, question.machine
     layout = replace(layout, micro_batch=question.batch, accumulation=question.accumulation)
     if question.shares:
         layout = replace(layout, scoring="chunks", shared=layout.of_one_prompt(work.generations))
-    if not question.vllm or work.bits < 16:  # vLLM takes no weights of 4 bits from a trainer
+    if not question.vllm or work.bits < 16:  # vLLM cannot take 4-bit weights from a trainer
         yield replace(layout, rollout="transformers")
         return
     if layout.stage == 3:

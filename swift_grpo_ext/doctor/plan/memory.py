@@ -1,7 +1,7 @@
 """Bytes on one GPU in each phase of a GRPO step, term by term, as a range.
 
-What no formula knows (fragments, communicators, workspaces, vLLM asleep) has a least and a most. The states
-and what stands beside them are those by which the trainer cuts micro-batches (`group.gpu_memory`).
+Sizes without a formula (fragments, communicators, workspaces, vLLM asleep) have a lower and an upper bound.
+The model states and fixed sizes are those by which the trainer splits micro-batches (`group.gpu_memory`).
 """
 
 from collections.abc import Iterable, Iterator
@@ -12,18 +12,18 @@ from swift_grpo_ext.doctor.plan.setting import Machine, ModelShape, Setting, Wor
 from swift_grpo_ext.findings import Problem
 from swift_grpo_ext.group.gpu_memory import ASLEEP, COMMUNICATORS, CONTEXT, GIB, gathered_bytes
 
-BESIDE = 1 * GIB  # what vLLM takes beyond its share, at most: graphs that its profile did not count
-# The allocator keeps parts of blocks that no later tensor fits: at most, of all that comes and goes.
+BESIDE = 1 * GIB  # most memory that vLLM takes beyond its share: CUDA graphs that its profile did not count
+# Largest share of temporary tensors that the allocator loses to fragmentation.
 FRAGMENTS = 0.15
 
 
 @dataclass(frozen=True)
 class Term:
-    """One thing that takes memory, in bytes."""
+    """One use of memory, in bytes."""
 
-    name: str  # what it is
-    low: float  # least
-    high: float  # most
+    name: str  # as printed
+    low: float  # lower bound
+    high: float  # upper bound
 
 
 # Phase -> its name in a sentence.
@@ -50,7 +50,7 @@ class MemoryRange:
 
     @property
     def peak(self) -> tuple[float, float]:
-        """Least and most bytes that a GPU must have at its fullest moment."""
+        """Least and most bytes of the fullest phase."""
         least, most = zip(*map(self.of_phase, self.phases), strict=True)
         return max(least), max(most)
 
@@ -58,8 +58,8 @@ class MemoryRange:
 def memory_range(shape: ModelShape, work: Work, setting: Setting, machine: Machine) -> MemoryRange:
     """Memory that a setting needs, from least to most.
 
-    Our trainer makes larger micro-batches of those that are asked for, while half of the free memory holds
-    them: that needs no more than is counted here leaves.
+    Our trainer merges micro-batches as long as they fit into half of the free memory, so this does not exceed
+    the memory left by the estimate.
     """
     fixed = [Term("CUDA context", *CONTEXT)]
     if machine.gpus > 1:
@@ -91,7 +91,7 @@ def memory_range(shape: ModelShape, work: Work, setting: Setting, machine: Machi
 
 
 def objections(shape: ModelShape, work: Work, setting: Setting, machine: Machine) -> Iterator[Problem]:
-    """What a GPU surely has too little of, with that work at least."""
+    """A problem if even the least memory of that work exceeds a GPU."""
     needed = memory_range(shape, work, setting, machine)
     phase = max(needed.phases, key=needed.of_phase)
     low = needed.of_phase(phase)[0]
@@ -109,7 +109,7 @@ def _exact(name: str, size: float) -> Term:
 
 
 def _fragments(terms: Iterable[Term]) -> Term:
-    """Blocks that the allocator holds beside tensors that come and go, and cannot use again."""
+    """Fragmented memory that the allocator holds beside temporary tensors and cannot reuse."""
     return Term("fragments", 0, FRAGMENTS * sum(term.high for term in terms))
 
 
@@ -118,7 +118,7 @@ def _weights(shape: ModelShape, work: Work, setting: Setting, machine: Machine) 
     yield _exact("weights", own)
     if not work.full:
         adapters = shape.lora(work.lora_rank)
-        # In 32 bits at most; without DeepSpeed their gradients and moments are, too.
+        # At most in 32 bits; without DeepSpeed so are their gradients and moments, which are included.
         yield Term("LoRA", 2 * adapters, (4 if setting.stage else 10) * adapters)
     elif work.kl:
         yield _exact("reference model", own)
@@ -127,7 +127,7 @@ def _weights(shape: ModelShape, work: Work, setting: Setting, machine: Machine) 
 def _engine(
     shape: ModelShape, setting: Setting, machine: Machine
 ) -> tuple[list[Term], list[Term], list[Term]]:
-    """What vLLM takes on a training GPU: awake, asleep, and with only its weights loaded."""
+    """Memory of vLLM on a training GPU: awake, asleep, and with only its weights loaded."""
     if setting.rollout != "colocate":
         return [], [], []
     share = setting.utilization * machine.gpu_memory * GIB
@@ -139,7 +139,7 @@ def _engine(
 
 
 def _generation(shape: ModelShape, work: Work, setting: Setting) -> Iterator[Term]:
-    """Rollout by transformers' generate; a cache that grows token by token leaves blocks behind."""
+    """Rollout by transformers' generate; a cache that grows token by token leaves freed blocks behind."""
     if setting.rollout != "transformers":
         return
     cache = setting.micro_batch * arithmetic.cache_per_sequence(shape, work, 1)

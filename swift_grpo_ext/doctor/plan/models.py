@@ -1,4 +1,4 @@
-"""Configurations of models by folder, by name of a published size, or by type, and the sizes that follow."""
+"""Model configurations by folder, by name of a published size, or by type, and the sizes they imply."""
 
 import copy
 import hashlib
@@ -24,7 +24,7 @@ _PUBLISHED = Path(__file__).with_name("published.json")
 
 @cache
 def published() -> dict[str, dict[str, Any]]:
-    """Sizes by name that most GRPO runs start from, each with the ``id`` of its hub and its ``config``."""
+    """Models that most GRPO runs start from, by name, each with its hub ``id`` and its ``config``."""
     models: dict[str, dict[str, Any]] = json.loads(_PUBLISHED.read_text(encoding="utf-8"))
     return models
 
@@ -33,7 +33,7 @@ def find_config(model: str) -> dict[str, Any] | None:
     """Configuration of a model by its folder or its config.json, or by name; None for an unknown one.
 
     Raises:
-        SwiftGrpoExtError: A config.json is there and cannot be read.
+        SwiftGrpoExtError: A config.json exists but cannot be read.
     """
     path = Path(model).expanduser()
     path = path if path.name == "config.json" else path / "config.json"
@@ -47,7 +47,7 @@ def require_config(model: str) -> dict[str, Any]:
     """As `find_config`; also by a ``model_type`` of transformers, in the sizes of its class.
 
     Raises:
-        SwiftGrpoExtError: Nothing is known by that name; the nearest one is named.
+        SwiftGrpoExtError: The name is unknown; the message suggests the nearest one.
     """
     config = find_config(model)
     if config is not None:
@@ -66,7 +66,7 @@ def require_config(model: str) -> dict[str, Any]:
 
 
 def loadable(model: str) -> str:
-    """What ms-swift loads a model by: of a published size alone, the id of its checkpoint."""
+    """The model argument for ms-swift; for the bare name of a published size, the id of its checkpoint."""
     name = published_name(model)
     if name is None or model.lower() != name.lower() or Path(model).expanduser().is_dir():
         path = Path(model)
@@ -75,7 +75,7 @@ def loadable(model: str) -> str:
 
 
 def shape_by_config(config: Mapping[str, object]) -> ModelShape:
-    """As `shape_of`, which takes seconds: what it measured is kept in the user's cache folder.
+    """As `shape_of`, which takes seconds: results are kept in the user's cache folder.
 
     ``$XDG_CACHE_HOME/swift-grpo-ext``, or ``~/.cache/swift-grpo-ext``, one file for each configuration and
     release of transformers.
@@ -86,7 +86,7 @@ def shape_by_config(config: Mapping[str, object]) -> ModelShape:
     parts = [str(installed_version("transformers")), *ModelShape.__annotations__, config]
     key = hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:32]
     path = user_cache() / f"shape-{key}.json"
-    with suppress(ValidationError):  # not there, or not whole: it is measured again
+    with suppress(ValidationError):  # missing or incomplete: it is measured again
         return TypeAdapter(ModelShape).validate_python(read_json(path))
     shape = shape_of(config)
     kept(path, asdict(shape))

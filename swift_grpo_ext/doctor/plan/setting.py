@@ -1,4 +1,4 @@
-"""A model's sizes, the machine, the work of a step, and the setting that shares it out over the GPUs."""
+"""A model's sizes, the machine, the work of a step, and the setting that distributes it over the GPUs."""
 
 import math
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from swift_grpo_ext.group.gpu_memory import GIB
 from swift_grpo_ext.group.pack_memory import TextSizes, Trained
 
 # Pixels of a small and of a usual image: 256 and 1280 tokens of 28 x 28 pixels, the range that Qwen2.5-VL's
-# card advises (https://huggingface.co/Qwen/Qwen2.5-VL-7B-Instruct). Without MAX_PIXELS one may have 16384.
+# card advises (https://huggingface.co/Qwen/Qwen2.5-VL-7B-Instruct). Without MAX_PIXELS the limit is 16384.
 SMALL_PIXELS = 256 * 28 * 28
 USUAL_PIXELS = 1280 * 28 * 28
 MOST_PIXELS = 16384 * 28 * 28
@@ -24,7 +24,7 @@ class VisionShape:
     patch: int  # side of a patch in pixels
     merge: int  # patches per side that become one token of the language model
     channels: int  # values of one patch in `pixel_values`
-    vocabulary: int = 0  # visual words that each token is a mixture of (Ovis2); 0 if there are none
+    vocabulary: int = 0  # number of visual words that each token mixes (Ovis2); 0 without visual words
     tile: int = 0  # side of a tile in pixels where images are cut into tiles; 0 where they are resized
     most_tiles: int = 9  # most tiles of an image, without the overview
     fixed: int = 0  # tokens of every image, whatever its size (Gemma); 0 if they depend on it
@@ -96,7 +96,7 @@ class Machine:
 
 @dataclass(frozen=True)
 class Work:
-    """What one prompt asks for, what is trained, and what the user has decided."""
+    """Sizes of one prompt and its completions, the trained parts, and the user's choices."""
 
     full: bool = False  # full-parameter training; else LoRA
     lora_rank: int = 8  # rank of LoRA
@@ -114,7 +114,7 @@ class Work:
 
     @property
     def trained(self) -> Trained:
-        """What the activations depend on."""
+        """The kind of training, on which the activations depend."""
         return "full" if self.full else "lora_with_dropout" if self.lora_dropout else "lora"
 
 
@@ -125,8 +125,8 @@ class Setting:
     stage: int = 3  # ZeRO stage; 0 is plain data parallelism
     offload_optimizer_states: bool = False  # DeepSpeed keeps optimizer states in CPU memory
     offload_params: bool = False  # DeepSpeed keeps weights in CPU memory
-    hpz: bool = False  # A second copy of the weights inside each node
-    rollout: Rollout = "colocate"  # who generates
+    hpz: bool = False  # a second copy of the weights, sharded inside each node
+    rollout: Rollout = "colocate"  # where completions are generated
     tensor_parallel: int = 1  # `--vllm_tensor_parallel_size`
     utilization: float = 0.5  # `--vllm_gpu_memory_utilization`
     sleep_level: int = 1  # `--sleep_level`
@@ -137,12 +137,12 @@ class Setting:
     accumulation: int = 1  # `--gradient_accumulation_steps`, and the micro-batches of one generation batch
     checkpointing: bool = True  # `--gradient_checkpointing`
     bucket: float = 5e7  # DeepSpeed's `reduce_bucket_size`, elements
-    scoring: Scoring = "logits"  # how log-probs are made; chunks are ours
-    shared: int = 1  # completions of a prompt that forward it once; divides the micro-batch
+    scoring: Scoring = "logits"  # how log-probs are computed; our trainer does it in chunks
+    shared: int = 1  # completions that share one forward pass of their prompt; divides the micro-batch
 
     @property
     def packs(self) -> int:
-        """Packs of a micro-batch; its rows where none share a prompt."""
+        """Packs per micro-batch; its rows if none share a prompt."""
         return self.micro_batch // self.shared
 
     def of_one_prompt(self, generations: int) -> int:

@@ -1,4 +1,4 @@
-"""Sizes of a model, from its config.json alone: it is built on the meta device, which holds no weights."""
+"""Sizes of a model from its config.json: the model is built on the meta device, without weights."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -9,13 +9,13 @@ from swift_grpo_ext.group.pack_memory import text_sizes
 from swift_grpo_ext.hugging_face.release import INSTALLED
 from swift_grpo_ext.models.families import family_of, tiling_of
 
-# Where the sizes of the vision tower stand in the configs of different families.
+# Names of the vision tower's depth in the configs of different families.
 _VISION_DEPTH = ("depth", "num_hidden_layers", "num_layers")
 _WORDS = {
     "aligner": ("merger", "projector", "aligner", "visual_embeddings_table"),
     "tower": ("visual", "vision", "audio"),
 }
-# What transformers raises for a type that it does not know, and for sizes that are missing or no sizes.
+# Errors that transformers raises for an unknown type, and for missing or invalid sizes.
 _VALUES = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, AssertionError)
 
 
@@ -81,7 +81,7 @@ def _meta_model(config: dict[str, object]) -> tuple[Any, Any]:
             fix="a model of transformers' own, or a later release; code of a checkpoint is never run",
         )
     hf_config = AutoConfig.for_model(kind, **config)
-    hf_config = getattr(hf_config, "thinker_config", hf_config)  # of an omni model, the part that is trained
+    hf_config = getattr(hf_config, "thinker_config", hf_config)  # the trained part of an omni model
     with torch.device("meta"):
         if getattr(hf_config, "vision_config", None) is None:
             return AutoModelForCausalLM.from_config(hf_config, attn_implementation="sdpa"), hf_config
@@ -92,7 +92,7 @@ def _meta_model(config: dict[str, object]) -> tuple[Any, Any]:
 
 
 def _part(name: str, words: Mapping[str, Iterable[str]]) -> str:
-    """To which part of the model a parameter belongs, by words in its name."""
+    """The part of the model that a parameter belongs to, by words in its name."""
     return next((part for part, of_part in words.items() if any(w in name for w in of_part)), "language")
 
 
@@ -118,7 +118,7 @@ def _vision(kind: str, sizes: Mapping[str, Any], config: Mapping[str, Any]) -> V
 
 def _merge(whole: Mapping[str, Any], patch: int, tile: int) -> int:
     """Patches per side that become one token of the language model."""
-    if whole.get("query_num"):  # a resampler makes so many tokens of a tile
+    if whole.get("query_num"):  # number of tokens that a resampler makes of a tile
         return round(tile / patch / whole["query_num"] ** 0.5)
     if whole.get("downsample_ratio"):
         return round(1 / whole["downsample_ratio"])
