@@ -60,7 +60,7 @@ def test_an_array_that_doubles_and_a_deep_configuration_take_a_moment(capsys):
     deep = ["--deepspeed", '{"a":' * 9000]
     assert command.check(["--rlhf_type", "grpo", *deep], quick=True, row_limit=0) == 2
     assert time.process_time() - started < 5
-    assert "no JSON: " in capsys.readouterr().out
+    assert "not JSON: " in capsys.readouterr().out
 
 
 def test_a_word_that_is_no_file_name_is_no_traceback(capsys):

@@ -1,4 +1,4 @@
-"""``swift-grpo-ext check``: collects the facts, applies the rules, prints what they found."""
+"""``swift-grpo-ext check``: collects the facts, applies the rules, prints their findings."""
 
 import json
 import re
@@ -21,15 +21,15 @@ from swift_grpo_ext.findings import Finding, Severity, exit_code, not_known_here
 
 COULD_NOT_CHECK = 3
 _COLOURS = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.NOTE: "cyan"}
-_MOST_LETTERS = 120  # of what was not checked
+_MOST_LETTERS = 120  # characters of the list of unchecked facts
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What was found, worst first."""
+    """The findings, worst first."""
 
     findings: tuple[Finding, ...]  # each fault once
-    runs: tuple[Run, ...] = ()  # what could be read
+    runs: tuple[Run, ...] = ()  # those that could be read
 
     @property
     def code(self) -> int:
@@ -38,29 +38,29 @@ class Verdict:
 
     @property
     def closing(self) -> str:
-        """The last line: the verdict, and what could not be looked at, in a few words each."""
+        """The last line: the verdict, and a short list of what could not be checked."""
         count = sum(finding.severity is Severity.ERROR for finding in self.findings)
         errors = f"it will fail: {count} error{'s' * (count > 1)}"
         words = ("no problems found in what could be checked", "see the warnings", errors, "")[self.code]
-        names = dict.fromkeys(one.not_checked[:60] for one in self.findings if one.not_checked)
+        names = dict.fromkeys(finding.not_checked[:60] for finding in self.findings if finding.not_checked)
         shown = shorten(", ".join(names), _MOST_LETTERS, placeholder=" ... (--all)")
         return f"{words}; not checked: {shown}" if names else words
 
 
 def findings_of(run: Run) -> list[Finding]:
-    """Everything that preflight finds in a run, worst first, each fault once."""
+    """All findings of preflight for a run, worst first, each fault once."""
     unread = [name for name in OF_BATCHES if name in run.arguments.given and not run.arguments.is_known(name)]
     return _once([*table.judged(run), *(not_known_here(f"--{name}") for name in unread)])
 
 
 def _once(findings: Sequence[Finding]) -> list[Finding]:
-    """The first of each fault, worst first: a name that nobody registers is found twice with plugins."""
+    """Each fault once, worst first: with plugins an unregistered name is found twice."""
     first = {(finding.rule, finding.what, finding.where): finding for finding in reversed(findings)}
     return worst_first(reversed(first.values()))
 
 
 def _cut(finding: Finding) -> Finding:
-    """A finding in one line, without words that nobody reads."""
+    """A finding in one line, with very long words cut."""
     texts: dict[str, Any] = {
         name: re.sub(r"(\S{197})\S{3,}", r"\1...", getattr(finding, name)).replace("\n", " ")
         for name in ("what", "where", "fix", "not_checked")
@@ -91,10 +91,10 @@ def check(
     console: Console | None = None,
     **options: Any,
 ) -> int:
-    """Check, and print what was found: first by the rules of this package, then what ms-swift itself refuses.
+    """Check and print the findings: first of this package's rules, then what ms-swift itself refuses.
 
-    ``quick`` leaves ms-swift out, ``options`` are those of `verdict_of`. Returns the exit code: 0 nothing was
-    found in what could be checked, 1 warnings, 2 the run will fail, 3 nothing could be checked.
+    ``quick`` skips ms-swift, ``options`` are those of `verdict_of`. Returns the exit code: 0 no problem found
+    in what could be checked, 1 warnings, 2 the run will fail, 3 nothing could be checked.
     """
     console = Console(quiet=True) if as_json else console or Console()
     if not host_table.is_kept() and not as_json:
@@ -102,7 +102,7 @@ def check(
             "The first check of an installation asks ms-swift what it takes: half a minute.", file=sys.stderr
         )
     try:
-        with redirect_stdout(sys.stderr):  # what packages print
+        with redirect_stdout(sys.stderr):  # for output of imported packages
             verdict = verdict_of(words, **options)
         _print(verdict, verdict.findings, console, show_all)
         if verdict.runs:
@@ -112,7 +112,7 @@ def check(
             verdict = Verdict((*verdict.findings, *more), verdict.runs)
             _print(verdict, more, console, show_all)
             console.print(verdict.closing, style="bold", markup=False, highlight=False, soft_wrap=True)
-    except Exception as error:  # ours, of which a user needs one line
+    except Exception as error:  # a bug of ours: one line is enough for the user
         note = not_known_here(f"check itself fails: {in_a_line(error)[:200]}", fix="report it")
         verdict = Verdict((note,))
         _print(verdict, verdict.findings, console, show_all)

@@ -62,7 +62,7 @@ def answers(question: Question) -> list[LayoutNeed]:
 
 
 def answer(question: Question, name: str) -> LayoutNeed:
-    """A layout in the setting that fits best, then moves least to the CPU, then uses fewest GPUs an engine."""
+    """A layout in the setting that fits best, moves least to the CPU, and has the fewest GPUs per engine."""
 
     def order(tried: LayoutNeed) -> tuple[float, ...]:
         peak = tried.memory.peak[1] if tried.verdict >= UNSURE else 0

@@ -1,1 +1,1 @@
-"""What a rule may ask: `run.Run`, and what it takes its facts from."""
+"""Facts that a rule may ask for: `run.Run`, and the sources of its facts."""

@@ -1,4 +1,4 @@
-"""Parses the words after ``swift rlhf`` as ms-swift's own parser does, without importing it."""
+"""Parses the words after ``swift rlhf`` like ms-swift's own parser, without importing it."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -50,8 +50,8 @@ class Arguments:
 
     values: dict[str, Any]  # every argument
     given: frozenset[str] = frozenset()  # names on the command line
-    refusals: tuple[Problem, ...] = ()  # what the parser does not take
-    open: tuple[str, ...] = ()  # words that may hold any options
+    refusals: tuple[Problem, ...] = ()  # words that the parser refuses
+    open: tuple[str, ...] = ()  # words that may stand for any options
     kind: str = "RLHFArguments"  # ms-swift's argument class
 
     def __getattr__(self, name: str) -> Any:
@@ -71,12 +71,12 @@ class Arguments:
         return self.values.get(name)
 
     def said(self, *names: str) -> dict[str, Any]:
-        """Those that are given or have a default, whatever others another word may hold."""
+        """Those that are known, by the command line or a default, even if an open word may set others."""
         values = {name: self.values.get(name) for name in names}
         return {name: value for name, value in values.items() if not isinstance(value, (Unknown, type(None)))}
 
     def is_known(self, name: str) -> bool:
-        """Whether its value is known."""
+        """True if its value is known."""
         return not isinstance(self.get(name), Unknown)
 
 
@@ -89,7 +89,7 @@ def parse(words: Sequence[Word], kind: str = "RLHFArguments") -> Arguments:
     if len(words) > _MOST_WORDS:
         raise SwiftGrpoExtError(f"a command of {len(words)} words", fix="a command that people write")
     options = host_table.options(kind)
-    given: dict[str, Any] = {}
+    parsed: dict[str, Any] = {}
     refusals = [
         _refusal("typographic quotes are part of the value", text, "plain quotes")
         for text in map(written, words)
@@ -110,18 +110,18 @@ def parse(words: Sequence[Word], kind: str = "RLHFArguments") -> Arguments:
             stray = (word for word in others if isinstance(word, str))
             strange += [_refusal(f"ValueError: remaining_argv: [{word!r}]", word, _QUOTE) for word in stray]
         if option and any(isinstance(word, Unknown) for word in own):
-            given[option.name] = Unknown(f"--{option.name}")
+            parsed[option.name] = Unknown(f"--{option.name}")
         elif option:
             try:
-                given[option.name] = _value(option, own)
+                parsed[option.name] = _value(option, own)
             except (ValueError, LookupError):
                 refusals.append(_refused(option, own))
-    values = {**host_table.defaults(kind), **given}
+    values = {**host_table.defaults(kind), **parsed}
     refusals += strange if not values.get("ignore_args_error") else []
     rest = [word.name if _NAME.fullmatch(word.name) else "what a command prints" for word in loose]
     # What stands in the file behind --config is not read, so nothing is missing.
     rest += [problem.where for problem in strange if problem.where == "--config"]
-    return Arguments(_completed(values, kind), frozenset(given), tuple(refusals), tuple(rest), kind)
+    return Arguments(_completed(values, kind), frozenset(parsed), tuple(refusals), tuple(rest), kind)
 
 
 def _groups(words: Sequence[Word]) -> tuple[list[tuple[str, list[Word]]], list[Unknown]]:
@@ -151,8 +151,8 @@ def _value(option: host_table.Option, words: Sequence[Word]) -> Any:
     """The value of an option with these words.
 
     Raises:
-        ValueError: a word is no number.
-        LookupError: a word is none of its words, or there is none.
+        ValueError: a word is not a number.
+        LookupError: a word is not one of the choices, or the word is missing.
     """
     values = [option.value(written(word)) for word in words]
     if option.nargs in ("+", "*") and values:
@@ -165,7 +165,7 @@ def _refusal(message: str, where: str, fix: str) -> Problem:
 
 
 def _refused(option: host_table.Option, words: Sequence[Word]) -> Problem:
-    """A value that the parser does not take."""
+    """A problem for a value that the parser refuses."""
     flag, text = f"--{option.name}", written(next(iter(words), ""))
     known = [str(choice) for choice in option.choices or ()]
     value = {"int": "1", "float": "NUMBER", "bool": "true"}.get(option.kind, "VALUE")
@@ -177,7 +177,7 @@ def _refused(option: host_table.Option, words: Sequence[Word]) -> Problem:
 
 
 def _strange(flag: str, meant: set[str], options: Mapping[str, host_table.Option]) -> Problem:
-    """An option that the parser does not know, or an abbreviation of several."""
+    """A problem for an unknown option, or an ambiguous abbreviation."""
     name = re.sub("^[-–—―−]+", "", flag).replace("-", "_")
     new = RENAMED.get(name)
     close = sure(name, meant or (known[2:] for known in options))
@@ -190,7 +190,7 @@ def _strange(flag: str, meant: set[str], options: Mapping[str, host_table.Option
 
 
 def _completed(values: dict[str, Any], kind: str) -> dict[str, Any]:
-    """Fill in the defaults that the host sets later, for GRPO."""
+    """Fill in the defaults that ms-swift sets later, for GRPO."""
     tuner = values.get("tuner_type")
     rate = tuner if isinstance(tuner, Unknown) else 1e-5 if tuner == "full" else 1e-4
     later = {
@@ -203,6 +203,6 @@ def _completed(values: dict[str, Any], kind: str) -> dict[str, Any]:
 
 
 def sure(name: str, names: Iterable[str], cutoff: float = 0.8) -> str:
-    """The known name that is meant by another, with the same numbers; empty where that is not sure."""
+    """The known name that is most likely meant, with the same digits; empty if none is close enough."""
     numbers = re.sub(r"\D", "", name)
     return nearest(name, (known for known in names if re.sub(r"\D", "", known) == numbers), cutoff)

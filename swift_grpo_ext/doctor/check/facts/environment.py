@@ -18,7 +18,7 @@ _MOST_BYTES = 2**20
 class Environ(Mapping[str, Any]):
     """The variables that a run sees, as text; `Unknown` where the launch takes one from somewhere else.
 
-    ``set_by`` names what may set any variable: then one that is not here is not known either.
+    ``set_by`` names what may set any variable: then a missing variable is unknown, too.
     """
 
     def __init__(self, values: Mapping[str, Word], *, set_by: str = "") -> None:
@@ -39,7 +39,7 @@ class Environ(Mapping[str, Any]):
 
 
 def number(environ: Mapping[str, Any], name: str, default: int = 1) -> int:
-    """A variable's whole number of at least one; the default where it is not set.
+    """A variable's value as a whole number of at least 1; the default if it is not set.
 
     Raises:
         NotKnownError: it is not a whole number.
@@ -51,7 +51,7 @@ def number(environ: Mapping[str, Any], name: str, default: int = 1) -> int:
 
 
 def devices(environ: Mapping[str, str]) -> list[str]:
-    """Visible GPUs by number; empty if it is not said, or not in numbers."""
+    """Visible GPUs by number; empty if the variable is not set, or has other names than numbers."""
     names = [name.strip() for name in environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name.strip()]
     return names if all(name.isdecimal() for name in names) else []
 
@@ -60,18 +60,18 @@ def devices(environ: Mapping[str, str]) -> list[str]:
 class Plugin:
     """A plugin file of a run."""
 
-    name: str  # as the command line names it
-    path: Path | None  # where it is
+    name: str  # as on the command line
+    path: Path | None  # None if it is not on this machine
 
     @cached_property
     def text(self) -> str:
-        """What it says; empty for one that is not here, or too large to be written by hand."""
+        """The file's text; empty if it is missing, or too large to be written by hand."""
         readable = self.path and self.path.is_file() and self.path.stat().st_size <= _MOST_BYTES
         return self.path.read_text(encoding="utf-8", errors="replace") if self.path and readable else ""
 
     @property
     def of_the_user(self) -> bool:
-        """It is not ours: it may register any name."""
+        """True if it is not ours: then it may register any name."""
         return self.name != PLUGIN and Path(self.name).name not in _FILES
 
     @property
@@ -79,7 +79,7 @@ class Plugin:
         """Parts of this package that it turns on."""
         name = Path(self.name).name
         if self.path is None:
-            # A script for another machine: our files are known by name, the common one by its folder too.
+            # A script for another machine: recognize our files by name, all.py also by its folder.
             is_ours = name != "all.py" or Path(self.name).parent.name == "plugins"
             return _ALL if self.name == PLUGIN else _FILES.get(name, frozenset()) if is_ours else frozenset()
         return _FILES.get(name, _ALL) if "swift_grpo_ext" in self.text else frozenset()

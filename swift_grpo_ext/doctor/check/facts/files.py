@@ -1,4 +1,4 @@
-"""Files that a launch names: DeepSpeed's, a configuration in place of arguments, and rows of data sets."""
+"""Files that a launch names: DeepSpeed's, a configuration in place of arguments, and datasets."""
 
 import json
 import re
@@ -18,7 +18,7 @@ HOST_PRESETS = ("zero0", "zero1", "zero2", "zero3", "zero2_offload", "zero3_offl
 
 
 def deepspeed(value: str, find: Callable[[str], Path | None], *, may_be_made: bool) -> dict[str, Any] | str:
-    """The configuration, or a sentence that says why it cannot be read.
+    """The DeepSpeed configuration, or a sentence that says why it cannot be read.
 
     Raises:
         NotKnownError: it is a file that a program of the script may write.
@@ -38,14 +38,14 @@ def deepspeed(value: str, find: Callable[[str], Path | None], *, may_be_made: bo
     except SwiftGrpoExtError as error:
         return f"{error.what} {error.fix}"
     except (ValueError, OSError, RecursionError) as error:
-        return f"no JSON: {error}"
-    return config if isinstance(config, dict) else "no JSON object"
+        return f"not JSON: {error}"
+    return config if isinstance(config, dict) else "not a JSON object"
 
 
 def config_words(path: Path) -> tuple[list[str], dict[str, str]]:
-    """The words of the options, and the variables, as ms-swift makes them of ``swift rlhf run.yaml``.
+    """The option words and the variables that ms-swift makes from ``swift rlhf run.yaml``.
 
-    Of a configuration of Ray it takes what holds for training: the groups' options and the ranks of `train`.
+    From a Ray configuration it takes what matters for training: the groups' options and the ranks of `train`.
 
     Raises:
         SwiftGrpoExtError: it cannot be read, or is not a table of arguments.
@@ -79,7 +79,7 @@ def _config(path: Path) -> dict[str, Any]:
     try:
         with path.open(encoding="utf-8") as file:
             text = file.read(_MOST_OF_A_CONFIG)
-        # An alias may stand for a thousand others, and a bracket for a turn of the reader.
+        # YAML aliases may expand exponentially, and each bracket is a recursion of the reader.
         is_nested = len(re.findall(r"(?<!\S)\*\w", text)) > 20 or text.count("[") + text.count("{") > 500
         is_large = is_nested or len(text) == _MOST_OF_A_CONFIG
         table = {} if is_large else json.loads(text) if path.suffix == ".json" else yaml.safe_load(text)
@@ -95,5 +95,5 @@ def _config(path: Path) -> dict[str, Any]:
 
 
 def drawn(name: str) -> str:
-    """The path of ``path#number``, which draws so many rows."""
+    """The path in ``path#number``, which samples that many rows."""
     return re.sub(r"(?<=.)#[0-9]+\Z", "", name)

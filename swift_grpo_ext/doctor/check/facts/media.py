@@ -1,4 +1,4 @@
-"""Images, videos and audio of a row, looked for where ms-swift looks for them."""
+"""Images, videos and audio of a row, searched for in the same places as in ms-swift."""
 
 import os
 from dataclasses import dataclass
@@ -18,8 +18,8 @@ _NOT_LOCAL = ("http:", "https:", "data:", "oss:", "s3:")
 class SeenMedium:
     """An image, a video or a sound of a row."""
 
-    entry: Any  # with an absolute path, where it lies here
-    fault: str = ""  # what is wrong with it
+    entry: Any  # with an absolute path, if it is here
+    fault: str = ""  # empty if sound
     fix: str = "fix or drop the row"
     turned: bool = False  # it has an EXIF orientation
 
@@ -28,7 +28,7 @@ Media = dict[str, list[SeenMedium]]  # by `KINDS`
 
 
 def media_of(run: Run, row: Row, folder: Path) -> Media:
-    """The media of a row of a dataset that lies in a folder."""
+    """The media of a row; ``folder`` is that of its dataset."""
     media = {}
     for kind in KINDS:
         value = row.get(kind) or []
@@ -45,23 +45,23 @@ def _medium(run: Run, entry: Any, folder: Path, *, opens: bool) -> SeenMedium:
     if source.get("bytes") is None and isinstance(name, str):
         if name.startswith(_NOT_LOCAL):
             return SeenMedium(entry)
-        # Relative to the working folder, else to ROOT_IMAGE_DIR; what is longer than a path is base64.
+        # Relative to the working folder, else to ROOT_IMAGE_DIR; longer text than a path is base64.
         local = local_path(name[:2000])
         root = run.environ.get("ROOT_IMAGE_DIR")
         path = run.find(local) or run.find(str(Path(root or "").expanduser() / local))
         if path is not None and path.is_file():
-            found = str(path.resolve())
-            entry = {**source, "path": found} if isinstance(entry, dict) else found
+            absolute = str(path.resolve())
+            entry = {**source, "path": absolute} if isinstance(entry, dict) else absolute
         elif os.path.isfile(folder / name):
             fix = f"export ROOT_IMAGE_DIR={folder}, or start the run there, or write absolute paths"
             return SeenMedium(entry, f"{name} lies beside the dataset, where ms-swift does not look", fix)
-        elif len(name) <= 200:  # a program of the script may write it
+        elif len(name) <= 200:  # no fault if a program of the script may write it
             return SeenMedium(entry, "" if run.command.makes_files else f"{name} not found")
     return _opened(entry) if opens else SeenMedium(entry)
 
 
 def _opened(image: Any) -> SeenMedium:
-    """An image that has been looked into."""
+    """The image with the fault, or the EXIF orientation, found by opening it."""
     from PIL import ExifTags, Image
 
     from swift_grpo_ext.models.images import decoding, describe, read_source

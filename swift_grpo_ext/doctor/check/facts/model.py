@@ -1,4 +1,4 @@
-"""What a run trains, and how DeepSpeed splits it: the model's sizes and family, DeepSpeed's file."""
+"""The trained model and how DeepSpeed splits it: the model's sizes and family, DeepSpeed's file."""
 
 from contextlib import suppress
 from functools import lru_cache
@@ -17,7 +17,7 @@ HPZ = "zero_hpz_partition_size"
 
 @lru_cache(maxsize=16)
 def shape(model: str) -> ModelShape | None:
-    """Sizes of a model by folder or name; None where no configuration is at hand."""
+    """Sizes of a model by folder or name; None without a configuration of it."""
     with suppress(SwiftGrpoExtError):
         config = find_config(model)
         return shape_by_config(config) if config else None
@@ -25,7 +25,7 @@ def shape(model: str) -> ModelShape | None:
 
 
 def family(run: Run) -> VisionFamily | None:
-    """The model's family; None for one that is not described."""
+    """The model's family; None if this package does not describe it."""
     with suppress(SwiftGrpoExtError):
         config = find_config(run.model) or {}
         return family_of(str(config.get("model_type") or run.arguments.model_type or ""))
@@ -33,13 +33,13 @@ def family(run: Run) -> VisionFamily | None:
 
 
 def lacks(run: Run, feature: Any) -> str:
-    """Why the model's family cannot do something; empty where it can."""
+    """The reason why the model's family lacks a feature; empty if it has it."""
     described = family(run)
     return described.lacks.get(feature, "") if described else ""
 
 
 def limits_pixels(run: Run) -> bool:
-    """The launch says how large an image may be."""
+    """True if the launch limits the size of an image."""
     return "MAX_PIXELS" in run.environ or bool(run.arguments.max_pixels)
 
 
@@ -65,7 +65,7 @@ def deepspeed(run: Run) -> dict[str, Any] | str | None:
 
 
 def block(run: Run, name: str) -> dict[str, Any]:
-    """A block of the DeepSpeed configuration; empty without one, or with one that is no table."""
+    """A block of the DeepSpeed configuration; empty if it is missing or not a table."""
     return _table(_table(deepspeed(run)).get(name))
 
 
@@ -75,13 +75,13 @@ def zero(run: Run) -> dict[str, Any]:
 
 
 def stage(run: Run) -> int:
-    """ZeRO stage; 0 without one, or with one that is no whole number."""
+    """ZeRO stage; 0 if it is missing or not a whole number."""
     number = zero(run).get("stage", 0)
     return number if type(number) is int else 0
 
 
 def offloads(run: Run, block: str) -> bool:
-    """Whether ``offload_optimizer`` or ``offload_param`` is kept outside the GPU."""
+    """True if ``block``, ``offload_optimizer`` or ``offload_param``, moves its tensors off the GPU."""
     return bool(_table(zero(run).get(block)).get("device", "none") != "none")
 
 

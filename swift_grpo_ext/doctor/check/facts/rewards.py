@@ -1,4 +1,4 @@
-"""What rewards need of a row, and what those of plugins do to a few answers in a child process."""
+"""Columns that rewards need, and trials of plugins' rewards on a few answers in a child process."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -18,7 +18,7 @@ from swift_grpo_ext.rewards.runtime.rules import SETTING, RewardTable, load_tabl
 NOT_GOLD = {"messages", "images", "videos", "audios", "tools", "objects", "channel", "dataset"}
 NOT_GOLD |= {"chat_template_kwargs", "rejected_messages", "rejected_images", "positive_messages"}
 NOT_GOLD |= {"negative_messages", "teacher_prompt"}
-# What the trainer hands to a reward beside the columns of a row.
+# Arguments that the trainer passes to a reward beside the columns of a row.
 _OF_THE_TRAINER = {
     "response_token_ids": [0],
     "finish_reason": "stop",
@@ -33,26 +33,26 @@ LIMIT = 15
 
 @dataclass(frozen=True)
 class Trial:
-    """What became of a reward of a plugin."""
+    """Result of a trial of one plugin's reward."""
 
     name: str
-    fault: str = ""  # what it raised, or what is wrong with what it returned
-    place: str = ""  # the line of the user's file in which it did
+    fault: str = ""  # the error that it raised, or the fault of the value that it returned
+    place: str = ""  # the line of the user's file that raised it
 
     @property
     def lacks(self) -> str:
-        """The column that it was called without, and needs."""
+        """The missing column that it needs; empty if none is missing."""
         column = re.search(r"missing \d+ required .*argument.*'(\w+)'", self.fault)
         return column[1] if column else ""
 
 
 def names(run: Run) -> list[str]:
     """The rewards of the command line whose names can be read; a rule reports the others."""
-    found = []
+    readable = []
     for text in run.arguments.reward_funcs or []:
         with suppress(SwiftGrpoExtError):
-            found += [catalogue.split_form(text)[0]]
-    return [name for name in dict.fromkeys(found) if not set("$, ") & set(name)]
+            readable += [catalogue.split_form(text)[0]]
+    return [name for name in dict.fromkeys(readable) if not set("$, ") & set(name)]
 
 
 def table_of(run: Run) -> RewardTable:
@@ -69,7 +69,7 @@ def table_of(run: Run) -> RewardTable:
 
 
 def missing(run: Run, name: str, samples: Sequence[SeenRow]) -> str:
-    """The gold column that a reward needs, and none of the rows has; empty where it needs none, or has it."""
+    """The column that a reward needs and no row has; empty if it needs none, or a row has it."""
     columns = {
         "trainer_state",
         *_OF_THE_TRAINER,
@@ -84,10 +84,10 @@ def missing(run: Run, name: str, samples: Sequence[SeenRow]) -> str:
 
 @lru_cache(maxsize=8)
 def trials(run: Run) -> tuple[Trial, ...]:
-    """The rewards of plugins, called with the gold answer and an empty one of the first rows.
+    """Call the plugins' rewards with the gold answer and with an empty answer for each of the first rows.
 
     Raises:
-        NotKnownError: which rewards there are, or where the rows are, is not known, or the child has ended.
+        NotKnownError: the rewards or the place of the rows is unknown, or the child process has ended.
     """
     known = {*catalogue.NAMES, *host_table.names("reward_funcs")}
     tried = [name for name in names(run) if name not in known]
@@ -116,7 +116,7 @@ def trials(run: Run) -> tuple[Trial, ...]:
 
 
 def _answered(sample: SeenRow) -> Iterator[dict[str, Any]]:
-    """A row with its gold answer, and with none, as the trainer hands it to a reward."""
+    """A row with its gold answer, and with an empty one, as the trainer passes it to a reward."""
     gold = next((value for name, value in sample.columns.items() if name not in NOT_GOLD), "")
     for text in (f"<think>-</think><answer>{gold}</answer>", ""):
         messages = [*sample.prompt, {"role": "assistant", "content": text}]

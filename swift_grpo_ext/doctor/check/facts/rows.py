@@ -1,4 +1,4 @@
-"""The first rows of each local dataset, as ms-swift loads them and its template makes prompts of them."""
+"""The first rows of each local dataset, loaded by ms-swift and turned into prompts by its template."""
 
 import json
 import logging
@@ -35,7 +35,7 @@ _PIXEL_VARIABLES = (
     "ROOT_IMAGE_DIR",
     "USE_HF",
 )
-# What loaders, templates, and we, raise for rows that they cannot read.
+# Errors that loaders, templates and this package raise for rows that they cannot read.
 _REFUSALS = (*HOST_REFUSES, OSError, RuntimeError, SwiftGrpoExtError)
 
 
@@ -44,9 +44,9 @@ class SeenRow:
     """One row as the trainer sees it."""
 
     where: str  # file and number of the row
-    columns: Row  # columns after the host's preprocessing; those are what reward functions receive
+    columns: Row  # columns after ms-swift's preprocessing, which reward functions receive
     media: Media = field(default_factory=dict)  # its images, videos and audio
-    tokens: int = 0  # of the prompt with its images; 0 where it was not sent through the template
+    tokens: int = 0  # of the prompt with its images; 0 if it was not encoded
 
     @property
     def turns(self) -> list[Row]:
@@ -55,20 +55,20 @@ class SeenRow:
 
     @property
     def prompt(self) -> list[Row]:
-        """Messages without the last answer, as GRPO cuts it off."""
+        """Messages without the last answer, which GRPO drops."""
         turns = self.turns
         return turns[:-1] if turns and turns[-1].get("role") == "assistant" else turns
 
     @property
     def has_media(self) -> bool:
-        """It has an image, a video or a sound; without, tags in its text are text."""
+        """True if it has an image, a video or audio; otherwise tags in its text are just text."""
         return any(self.media.values())
 
     @property
     def mistags(self) -> tuple[str, ...]:
-        """What is wrong with tags: some of a kind of media, and not one for each."""
+        """The fault of the tags, if a kind of media has some but not one for each medium; else empty."""
         try:
-            check_tags(None, self.turns, {kind[:-1]: len(found) for kind, found in self.media.items()})
+            check_tags(None, self.turns, {kind[:-1]: len(media) for kind, media in self.media.items()})
         except DatasetRowError as error:
             return (error.what,)
         return ()
@@ -76,22 +76,22 @@ class SeenRow:
 
 @dataclass(frozen=True)
 class Dataset:
-    """A dataset as the command names it, and its first rows."""
+    """A dataset of the command, and its first rows."""
 
     where: str  # flag and name
-    trains: bool  # it is training data, and not for evaluation
+    trains: bool  # training data, not evaluation data
     elsewhere: bool = False  # no file here: of a hub, or of another machine
     empty: str = ""  # why it has no rows
-    unreadable: DatasetRowError | None = None  # its first row that is no JSON object
-    samples: tuple[SeenRow, ...] = ()  # those that it takes
+    unreadable: DatasetRowError | None = None  # its first row that is not a JSON object
+    samples: tuple[SeenRow, ...] = ()  # its first rows that ms-swift accepts
 
 
 @lru_cache(maxsize=8)
 def datasets(run: Run) -> tuple[Dataset, ...]:
-    """The first rows of each dataset of a run, and how long the template makes them.
+    """The first rows of each dataset of a run, with the length of each prompt.
 
     Raises:
-        NotKnownError: where they are, or what reads them, is not known.
+        NotKnownError: it is unknown where they are, or what code loads them.
     """
     args = run.arguments
     plugins = run.plugins if "external_plugins" in args.given else ()
@@ -119,7 +119,7 @@ def _dataset(run: Run, flag: str, name: str) -> Dataset:
     dataset = Dataset(f"--{flag} {name}", flag == "dataset")
     if path is None:
         is_path = drawn(name).endswith(_FILES) or name.startswith(("/", "./", "../", "~"))
-        return replace(dataset, elsewhere=not is_path)  # of a path that is not there another rule tells
+        return replace(dataset, elsewhere=not is_path)  # another rule reports a missing path
     path = path.resolve()
     dataset = replace(dataset, unreadable=broken_line(path, run.row_limit))
     loaded: list[Row] = []
@@ -141,7 +141,7 @@ def _sample(run: Run, where: str, row: Row, folder: Path) -> SeenRow:
 
 
 def _stream(run: Run, path: Path) -> Iterator[Row]:
-    """Rows as the host's loader gives them, one by one; nothing is written to its cache."""
+    """Stream rows from ms-swift's loader; nothing is written to its cache."""
     from swift.dataset import load_dataset
 
     said = run.arguments.said("columns", "disable_auto_column_mapping")
@@ -152,7 +152,7 @@ def _stream(run: Run, path: Path) -> Iterator[Row]:
 
 @contextmanager
 def _alone(run: Run) -> Iterator[None]:
-    """The run's limits of pixels, no log of the host, and no waiting for other ranks."""
+    """Context with the run's pixel limits, without logging, and without a rank's variables."""
     values = ((name, run.environ.get(name)) for name in _PIXEL_VARIABLES)
     pixels = {name: value for name, value in values if isinstance(value, str)}
     own = {name: value for name, value in os.environ.items() if name not in host_table.OF_A_RUN}
@@ -165,7 +165,7 @@ def _alone(run: Run) -> Iterator[None]:
 
 
 def _encoded(run: Run, read: list[Dataset]) -> Iterator[Dataset]:
-    """The rows sent through the template, if they are sound and the model's files are here."""
+    """Encode the rows with the template, if they are sound and the model's files are here."""
     folder = run.find(str(run.arguments.model or "-")) if samples_of(read) else None
     template = None
     with _alone(run):

@@ -1,4 +1,4 @@
-"""One ``swift rlhf`` command as the rules see it: data. What needs more stands in the files beside."""
+"""One ``swift rlhf`` command as data for the rules. Facts that need more are in the files beside."""
 
 import os
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ from swift_grpo_ext.findings import NotKnownError
 class Run:
     """One ``swift rlhf`` command as preflight sees it."""
 
-    arguments: Arguments  # its arguments
+    arguments: Arguments
     environ: Mapping[str, Any] = field(default_factory=dict)  # the variables that it sees: text, or Unknown
     # installed releases by distribution; None for those that are missing
     versions: Mapping[str, str | None] = field(default_factory=dict)
@@ -33,10 +33,10 @@ class Run:
     tries_rewards: bool = False  # plugins are imported and their rewards called
 
     def find(self, name: str) -> Path | None:
-        """The file or folder of that name, if it is there.
+        """The file or folder of that name, if it exists.
 
         Raises:
-            NotKnownError: the folder that the command is started in is not known.
+            NotKnownError: the folder in which the command is started is unknown.
         """
         path = Path(name).expanduser()
         if not self.command.folders and not path.is_absolute():
@@ -45,27 +45,27 @@ class Run:
         return next(filter(os.path.exists, places), None)  # unlike Path.exists, False for base64 text, too
 
     def dataset(self, name: str) -> Path | None:
-        """Path of ``path#100`` or ``path:subset``, if it is here."""
+        """Path in ``path#100`` or ``path:subset``, if it exists here."""
         base = files.drawn(name)
         return self.find(name) or self.find(base) or self.find(base.rsplit(":", 1)[0])
 
     @property
     def grpo(self) -> bool:
-        """It is GRPO, or was meant to be."""
+        """True if it is GRPO, or was meant to be."""
         args = self.arguments
         is_said = args.is_known("rlhf_type") and "rlhf_type" in args.given
         return args.rlhf_type == "grpo" if is_said else "reward_funcs" in args.given
 
     @property
     def megatron(self) -> bool:
-        """It is ``megatron rlhf``, for which few of the rules hold."""
+        """True for ``megatron rlhf``, to which few of the rules apply."""
         return self.arguments.kind == host_table.MEGATRON
 
     @property
     def ranks_per_node(self) -> int:
         """Training processes of one node."""
         own = "NPROC_PER_NODE" if self.environ.get("NPROC_PER_NODE") else "LOCAL_WORLD_SIZE"
-        return environment.number(self.environ, own)  # as it was meant, of python's one process, too
+        return environment.number(self.environ, own)  # as intended, even if python starts one process
 
     @property
     def nodes(self) -> int:
@@ -86,7 +86,7 @@ class Run:
 
     @property
     def steps_per_generation(self) -> int:
-        """Micro-batches of one generation batch, from either way to say it."""
+        """Micro-batches per generation batch, from either of the options for it."""
         args = self.arguments
         if args.generation_batch_size and not args.steps_per_generation:
             return max(1, args.generation_batch_size // (self.micro_batch * self.ranks))
@@ -94,29 +94,29 @@ class Run:
 
     @property
     def full(self) -> bool:
-        """Full-parameter training."""
+        """True for full-parameter training."""
         return bool(self.arguments.tuner_type == "full")
 
     @property
     def by_accelerate(self) -> bool:
-        """It is started by ``accelerate launch``, which shards as a file of its own says."""
+        """True if ``accelerate launch`` starts it, which shards by its own configuration file."""
         is_set = not {"ACCELERATE_USE_FSDP", "ACCELERATE_DEEPSPEED_ZERO_STAGE"}.isdisjoint(self.environ)
         return is_set or "accelerate" in self.launch.text
 
     @property
     def colocates(self) -> bool:
-        """vLLM shares the trainer's GPUs."""
+        """True if vLLM shares the trainer's GPUs."""
         return bool(self.arguments.use_vllm and self.arguments.vllm_mode == "colocate")
 
     @property
     def trains_vision(self) -> bool:
-        """The vision tower or the aligner is trained."""
+        """True if the vision tower or the aligner is trained."""
         frozen = (self.arguments.freeze_vit, self.arguments.freeze_aligner)
         return any(decided(part) is False for part in frozen)
 
     @property
     def own_server(self) -> Arguments | None:
-        """The arguments of the rollout server that it asks, if its own script starts it on this machine."""
+        """The arguments of its rollout server, if its own script starts that on this machine; else None."""
         args = self.arguments
         if len(self.servers) != 1 or not args.use_vllm or args.vllm_mode != "server":
             return None
@@ -125,14 +125,14 @@ class Run:
 
     @property
     def evaluates(self) -> bool:
-        """There is data to evaluate on, and nothing turns it off."""
+        """True if it has data to evaluate on, and evaluation is not turned off."""
         args = self.arguments
         strategy = str(args.eval_strategy or args.save_strategy or "").rsplit(".", 1)[-1].lower()
         return strategy != "no" and bool(args.val_dataset or (args.split_dataset_ratio or 0) > 0)
 
     @cached_property
     def plugins(self) -> list[Plugin]:
-        """Plugin files, as the command line names them."""
+        """Plugin files of the command line."""
         names = [
             *(self.arguments.external_plugins or []),
             *(self.arguments.values.get("custom_register_path") or []),
@@ -147,17 +147,17 @@ class Run:
 
     @property
     def has_plugins_of_the_user(self) -> bool:
-        """Some plugin is not ours: it may register any name."""
+        """True if some plugin is not ours: it may register any name."""
         return any(plugin.of_the_user for plugin in self.plugins)
 
     def is_patched(self, defect: str) -> bool:
-        """Whether our patch of a defect, if there is one, will be in place."""
+        """True if we have a patch for a defect and it will be applied."""
         patch = DEFECTS[defect].patch
         off = {f"compat.{patch}", f"compat.{defect}"} & environment.disabled(self.environ)
         return bool(patch) and "compat" in self.parts and not off
 
     def is_harmed(self, defect: str) -> bool:
-        """Whether the run's releases are known to have a defect that nothing fixes."""
+        """True if the run's releases are known to have a defect that our patch will not fix."""
         return DEFECTS[defect].harms(self.versions) and not self.is_patched(defect)
 
     @property
