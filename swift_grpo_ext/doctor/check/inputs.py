@@ -1,4 +1,4 @@
-"""What is to be checked: the words of a command line, a launch script, or a configuration file."""
+"""Input of check: the words of a command line, a launch script, or a configuration file."""
 
 import json
 import os
@@ -21,7 +21,7 @@ from swift_grpo_ext.errors import SwiftGrpoExtError
 from swift_grpo_ext.versions import installed_version
 
 _PACKAGES = ("ms-swift", "transformers", "deepspeed", "torch", "vllm")
-# Names and first lines of what is no script of bash.
+# Names and first lines of files that are not bash scripts.
 _OTHER = re.compile(r".*\.(py|ipynb|fish|ps1|bat|cmd|mk|toml|jsonl|md)|makefile", re.IGNORECASE)
 _MOST_COMMANDS = 100
 _OTHER_SHELL = re.compile(r"#!(?!.*\b(ba|da|k|z)?sh\b)")
@@ -31,7 +31,7 @@ def runs(words: Sequence[str]) -> list[Run]:
     """The runs that these words start: arguments of ``swift rlhf``, or a script or a configuration file.
 
     Raises:
-        SwiftGrpoExtError: there is no such file, or nothing in it could be read.
+        SwiftGrpoExtError: the file does not exist, or nothing in it could be read.
     """
     rest = list(words)
     program = rest.pop(0) if rest and rest[0] in ("swift", "megatron") else ""
@@ -102,7 +102,7 @@ def _run(command: Command, launch: Launch) -> Run:
     environ = {**more, **command.environ, **_of_model_kwargs(arguments.values)}
     # A file alone does not say how it is started.
     is_alone = not command.words[0] and _is_config(command.words[2]) and "NPROC_PER_NODE" not in environ
-    # What stands in a file of a server's own is not read.
+    # A configuration file of a server is not read.
     servers = (
         [Unknown(written(word), many=True) if _is_config(word) else word for word in server.words[2:]]
         for server in launch.all("rollout")
@@ -119,7 +119,7 @@ def _run(command: Command, launch: Launch) -> Run:
 
 
 def _kind(program: str, words: Sequence[Word]) -> str:
-    """The argument class of a program; without one, that which knows most of the options."""
+    """The argument class of a program; without a program, the class that knows most of the options."""
     if program:
         return host_table.MEGATRON if program == "megatron" else "RLHFArguments"
     flags = {written(word).partition("=")[0] for word in words if written(word).startswith("--")}
@@ -141,7 +141,7 @@ def _is_config(word: Word) -> bool:
 def _with_config(command: Command) -> tuple[list[Word], dict[str, str]]:
     """The arguments with those of a configuration file in place of the first, and the variables that it sets.
 
-    With Ray on Megatron it is the word behind ``--config``. What stands behind it takes the place of its own.
+    With Ray on Megatron the file is the word after ``--config``. Arguments after it override its own.
     """
     words = list(command.words[2:])
     texts = list(map(written, words))
@@ -159,7 +159,7 @@ def _with_config(command: Command) -> tuple[list[Word], dict[str, str]]:
 
 @cache
 def memory_of_a_gpu() -> float:
-    """GiB of this machine's first GPU; 0 where there is none, or its driver does not say it."""
+    """GiB of this machine's first GPU; 0 without a GPU, or if its driver does not report it."""
     with suppress(SwiftGrpoExtError):
         return read_gpus()[0].total
     return 0

@@ -13,15 +13,15 @@ from swift_grpo_ext.settings import current_settings
 
 
 def register() -> list[str]:
-    """The last of the parts, where ``SWIFT_GRPO_EXT_PREFLIGHT`` asks for it."""
+    """Run preflight as ``SWIFT_GRPO_EXT_PREFLIGHT`` says; registered as the last of the parts."""
     (preflight_only if current_settings().preflight == "only" else preflight)()
     return []
 
 
 def preflight() -> None:
-    """Check this process's command line and print what was found to stderr; ms-swift's own checks come next.
+    """Check this process's command line and print the findings to stderr; ms-swift's own checks come next.
 
-    The first rank of each node does it, and Ray's driver; the launcher ends the others when it raises.
+    Done by the first rank of each node, and by Ray's driver; if it raises, the launcher ends the others.
 
     Raises:
         RefusedError: the run will fail.
@@ -37,10 +37,10 @@ def preflight() -> None:
 
 
 def preflight_only() -> None:
-    """Check what the user's own shell has made of the script, print it once, and end every rank.
+    """Check the command line as the user's shell has expanded it, print once, and end every rank.
 
-    Ends with 2 if the run will fail, 3 if it could not be checked, else with 0, so that a script that stops
-    at errors goes on. Processes of other commands (``swift rollout``, ``swift sft``) end, too.
+    Exits with 2 if the run will fail, 3 if it could not be checked, else with 0, so that a script with
+    ``set -e`` continues. Processes of other commands (``swift rollout``, ``swift sft``) end, too.
     """
     script = swift_command(sys.argv)
     if parent_process() is not None or not script:
@@ -65,5 +65,5 @@ def _checked(stream: TextIO, *, quick: bool = False) -> int:
 
 
 def _is_first_rank() -> bool:
-    """The first process of a node, not one of its workers."""
+    """True for the first process of a node, unless it is a worker."""
     return os.environ.get("LOCAL_RANK", "0") in ("0", "-1") and parent_process() is None

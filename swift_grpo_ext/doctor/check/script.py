@@ -1,6 +1,6 @@
 """Reads a plain launch script: assignments, exports, arrays, ``${A:-b}``, ``cd``, ms-swift. Nothing is run.
 
-What a branch, a loop, a function or a substitution decides is not known; nothing else is followed.
+Values set by a branch, a loop, a function or a substitution are unknown; nothing else is followed.
 """
 
 import re
@@ -42,7 +42,7 @@ _HERE = re.compile(
 _OPENS = ("if", "for", "while", "until", "case", "select", "{")  # blocks
 _CLOSES = ("fi", "done", "esac", "}")
 _IN_BETWEEN = ("then", "else", "elif", "do", "!", "time", "function")
-# Commands that write no file that a run reads, and what people source for their shell, not for a run's ranks.
+# Commands that write no file that a run reads; then files that are sourced for the shell, not for the ranks.
 _WRITES_NOTHING = re.compile(
     r"[:\[(.].*|cat|cd|conda|date|echo|env|eval|exit|export|hostname|kill|ls|mkdir|module|nvidia-smi|pip|pkill|printf|ps"
     "|pwd|read|rm|set|shopt|sleep|source|test|touch|trap|true|ulimit|unset|wait|wandb|which"
@@ -51,14 +51,14 @@ _OF_THE_SHELL = re.compile(
     r"(activate|conda\.sh|\.\w*rc|profile|set_env\.sh)$|\b(conda|mamba|micromamba|pyenv)\b|^[-\w]+$"
 )
 _FUNCTION = re.compile(r"^\s*(function\s+\w|[\w-]{1,40}\s{0,4}\(\s{0,4}\)\s{0,4}\{)", re.MULTILINE)
-_MOST_NESTED, _MOST_LETTERS = 100, 2**16  # blocks; and what a script or a value may have
+_MOST_NESTED, _MOST_LETTERS = 100, 2**16  # nested blocks; characters of a script or a value
 _SUBCOMMAND = re.compile(
     "pt|sft|infer|merge[-_]lora|web[-_]ui|deploy|rollout|rlhf|grpo|sample|export|eval|app"
 )
 _PROGRAM = re.compile(
     r"(?:.*/)?(swift|megatron)|(?:.*\W)?(?:swift[./]cli[./]|cli/(?=.*\.py$))(_megatron[./])?(\w+?)(?:\.py)?"
 )
-# What may stand before a command of ms-swift: programs that start here what follows them, and variables.
+# Allowed before a command of ms-swift: programs that start the rest of the line here, and variables.
 _STARTS = re.compile(
     r"(?:(?:\S*/)?(?:env|nohup|time|exec|eval|command|sudo|numactl|taskset|nice|ionice|timeout|stdbuf"
     r"|setsid|python[\d.]*|torchrun|accelerate|deepspeed|mpirun|mpiexec|conda|mamba|micromamba|uv|poetry|ray"
@@ -74,18 +74,18 @@ _LAUNCHER = re.compile(
 
 @dataclass(frozen=True, eq=False)
 class Command:
-    """One ``swift`` or ``megatron`` command with what it sees."""
+    """One ``swift`` or ``megatron`` command with its environment."""
 
     words: tuple[Word, ...] = ("", "")  # `swift`, the subcommand, its arguments
     environ: Mapping[str, Any] = field(default_factory=dict)  # variables that it sees: text, or Unknown
-    unexported: frozenset[str] = frozenset()  # names that the script sets, and the command does not see
-    waits: bool = False  # the script goes on only when it has ended
-    # What relative paths may be relative to: where it is started, and for a script its own folder; none where
-    # that is not known.
+    unexported: frozenset[str] = frozenset()  # names that the script sets but the command does not see
+    waits: bool = False  # the script continues only after it has ended
+    # Folders that relative paths may refer to: where it is started, and for a script its own folder; empty if
+    # unknown.
     folders: tuple[Path, ...] = (Path(),)
-    makes_files: bool = False  # a program ran before that may have written any file
-    set_by: str = ""  # what may set any variable; empty: one that is not in `environ` is not set
-    is_single: bool = False  # python starts it, so it is one process whatever the variables say
+    makes_files: bool = False  # a program that ran before may have written any file
+    set_by: str = ""  # a source that may set any variable; empty: variables missing in `environ` are not set
+    is_single: bool = False  # started by python, so one process regardless of the variables
 
     @property
     def subcommand(self) -> str:
@@ -95,14 +95,14 @@ class Command:
 
 @dataclass
 class Launch:
-    """What a script does, as far as it is read; empty for a command that stands in none."""
+    """Facts read from a script; empty for a command without a script."""
 
     commands: list[Command] = field(default_factory=list)  # the `swift` commands so far
-    cuts: list[int] = field(default_factory=list)  # lines with options that the command above has lost
+    cuts: list[int] = field(default_factory=list)  # lines with options cut off from the command above
     text: str = ""  # the script itself
 
     def all(self, *subcommands: str) -> list[Command]:
-        """The commands of these names."""
+        """The commands with one of these subcommands."""
         return [command for command in self.commands if command.subcommand in subcommands]
 
 
@@ -111,10 +111,10 @@ def read_script(
 ) -> Launch:
     """Read a shell script that is started with these variables, in one of these folders.
 
-    A command that a line cuts short is read as it was meant, so that the other checks still see all of it.
+    A command that a line cuts short is read as intended, so that the other checks still see all of it.
 
     Raises:
-        SwiftGrpoExtError: it is no text of a plain shell, or longer than people write.
+        SwiftGrpoExtError: it is not the text of a plain shell script, or longer than people write.
     """
     if "\0" in text or len(text) > _MOST_LETTERS:
         what = "not the text of a shell" if "\0" in text else "longer than a launch script is"
@@ -137,19 +137,19 @@ def _without_here_document(match: re.Match[str]) -> str:
 class Statement(NamedTuple):
     """A simple command, an assignment or both."""
 
-    words: list[str]  # as they are written; an array is one, and so is a file behind > or <
-    end: str  # what ends it
-    line: int  # of its first word
-    is_sure: bool  # it is always reached, and once
+    words: list[str]  # as written; an array is one word, and so is a redirection with its file
+    end: str  # the text that ends it
+    line: int  # line number of its first word
+    is_sure: bool  # it is always executed, exactly once
 
 
 def statements(text: str) -> Iterator[Statement]:
-    """The statements of a script in their order.
+    """The statements of a script, in order.
 
     Raises:
-        SwiftGrpoExtError: a quote or a bracket has no end, or blocks are nested too deeply.
+        SwiftGrpoExtError: a quote or a bracket is not closed, or blocks are nested too deeply.
     """
-    blocks = brackets = 0  # how many are open
+    blocks = brackets = 0  # number of open ones
     behind = "\n"
     for match in _STATEMENT.finditer(f"{text}\n\n"):
         body, end = match[1], match[2]
@@ -171,15 +171,15 @@ def statements(text: str) -> Iterator[Statement]:
 
 @dataclass
 class _Reader:
-    """What is known of a script at one of its statements."""
+    """State of reading a script, at one of its statements."""
 
     launch: Launch
     folders: tuple[Path, ...]  # as in `Command`
-    values: dict[str, Word | tuple[Word, ...]]  # of its variables; of an array its words
+    values: dict[str, Word | tuple[Word, ...]]  # of variables; for an array its words
     exported: set[str]
-    set_by: str = ""  # what may set any variable
-    makes_files: bool = False  # a program ran that may have written any file
-    is_swift: bool = False  # the last command was one of `swift`
+    set_by: str = ""  # a source that may set any variable
+    makes_files: bool = False  # a program that ran may have written any file
+    is_swift: bool = False  # the last command was a `swift` command
 
     def follow(self, statement: Statement) -> None:
         """Follow one statement."""
@@ -198,7 +198,7 @@ class _Reader:
         command = command_of(texts)
         if command:
             self._swift(command, own, statement)
-        elif self.is_swift and re.match("[-–—]+[A-Za-z]", text):  # options that the command has lost
+        elif self.is_swift and re.match("[-–—]+[A-Za-z]", text):  # options cut off from the command
             last = self.launch.commands[-1]
             self.launch.commands[-1] = replace(last, words=(*last.words, *texts))
             self.launch.cuts.append(statement.line)
@@ -218,12 +218,12 @@ class _Reader:
         self.makes_files |= writes and not is_server
 
     def _moves(self, to: str, is_sure: bool) -> None:
-        """``cd``: into a folder that is here, else where paths lead is not known."""
+        """``cd`` into a folder that exists here; otherwise the working folder is unknown."""
         known = self.folders if is_sure and to and "$" not in to else ()
         self.folders = tuple(folder / to for folder in known if (folder / to).is_dir())
 
     def _declare(self, word: str, exports: bool, is_sure: bool) -> None:
-        """``NAME=value``, ``NAME+=value`` or an array, and a name that is exported."""
+        """Assign ``NAME=value``, ``NAME+=value`` or an array, or export a name."""
         name, _, source = word.partition("=")
         name, adds = name.rstrip("+"), name.endswith("+")
         if "=" not in word:
@@ -240,39 +240,39 @@ class _Reader:
         self.exported |= {name} if exports else set()
 
     def _sets_anything(self, source: str) -> None:
-        """Variables that a file or a command sets: ``source ranks.env``, ``export $(cat .env)``."""
+        """Note that a file or command may set any variable: ``source ranks.env``, ``export $(cat .env)``."""
         if not _OF_THE_SHELL.search(source):
             is_plain = re.fullmatch(r"[\w ./=~-]{1,60}", source)
             self.set_by = self.set_by or (source if is_plain else "what a command prints")
 
     def _plain(self, name: str) -> Word | None:
-        """What ``$NAME`` alone stands for: of an array its first word; None where it is not set."""
+        """Value of ``$NAME``; for an array its first word; None if it is not set."""
         value = self.values.get(name)
         return next(iter(value), "") if isinstance(value, tuple) else value
 
     def words(self, source: str) -> list[Word]:
-        """The words that a word as it is written becomes in a command."""
+        """The words that a word of the script expands to in a command."""
         if array := _ITEMS.fullmatch(source):
             values = self.values.get(array[1] or "")
             return list(values) if isinstance(values, tuple) else [Unknown(source, many=True)]
         value = self.value(source)
         if re.search(r"[*?]|\[[^\[\]]+\]|\{[^{}]*\}", _PARTS.sub("", source)):
-            value = Unknown(source)  # names that the shell looks up
+            value = Unknown(source)  # a glob or brace expansion
         is_split = re.fullmatch(_EXPANDED, source, re.DOTALL) is not None
         if isinstance(value, Unknown):
             return [Unknown(value.name, many=is_split or "[@]" in source or "${@" in source)]
         return list(value.split()) if is_split else [value]
 
     def value(self, source: str, parts: re.Pattern[str] = _PARTS) -> Word:
-        """What a word becomes where the shell does not split it: in an assignment."""
-        found = [self._part(match[0]) for match in parts.finditer(source)]
-        filled = iter(found)
+        """The value of a word without word splitting, as in an assignment."""
+        expanded = [self._part(match[0]) for match in parts.finditer(source)]
+        filled = iter(expanded)
         text = parts.sub(lambda _match: written(next(filled)), source)
-        is_open = len(text) > _MOST_LETTERS or any(isinstance(part, Unknown) for part in found)
+        is_open = len(text) > _MOST_LETTERS or any(isinstance(part, Unknown) for part in expanded)
         return Unknown(text[:_MOST_LETTERS]) if is_open else text
 
     def _part(self, text: str) -> Word:
-        """A quoted or expanded part of a word."""
+        """The value of a quoted or expanded part of a word."""
         if text[0] in "'\\":
             return text.strip("'") if text[0] == "'" else text[1:].strip("\n")
         if text[0] == '"':
@@ -292,12 +292,12 @@ class _Reader:
         return word
 
     def _swift(self, command: Command, own: list[str], statement: Statement) -> None:
-        """A command of ms-swift, with the variables that it sees."""
+        """Add a command of ms-swift, with the variables that it sees."""
         environ: dict[str, Any] = {name: self._plain(name) for name in self.values if name in self.exported}
         environ |= {name: self.value(source) for name, _, source in (word.partition("=") for word in own)}
         environ |= command.environ
         is_called = not statement.is_sure and _FUNCTION.search(self.launch.text) is not None
-        found = replace(
+        complete = replace(
             command,
             environ=environ,
             unexported=frozenset(self.values).difference(environ),
@@ -306,20 +306,20 @@ class _Reader:
             makes_files=self.makes_files,
             set_by=self.set_by or "its caller" * is_called,
         )
-        self.launch.commands.append(found)
+        self.launch.commands.append(complete)
 
 
 def command_of(words: Sequence[Word]) -> Command | None:
-    """The command of ms-swift that these words start, with what its launcher sets; None where they do not.
+    """The command of ms-swift that these words start, with its launcher's variables; None without one.
 
-    Known are ``swift rlhf``, ``python -m swift.cli.rlhf``, ``.../cli/rlhf.py`` and ``swift.cli.main rlhf``,
-    behind programs that start what follows them on this machine.
+    Recognizes ``swift rlhf``, ``python -m swift.cli.rlhf``, ``.../cli/rlhf.py`` and ``swift.cli.main rlhf``,
+    after programs that start the rest of the line on this machine.
     """
     for index, word in enumerate(words):
-        found = _PROGRAM.fullmatch(written(word)[:1000])
-        if found is None:
+        match = _PROGRAM.fullmatch(written(word)[:1000])
+        if match is None:
             continue
-        program, of_megatron, module = found.groups()
+        program, of_megatron, module = match.groups()
         is_main = module in (None, "main")  # it starts torchrun, as `swift` does
         rest = tuple(words[index + 1 :])
         if is_main and not (rest and _SUBCOMMAND.fullmatch(written(rest[0]))):
@@ -336,7 +336,7 @@ def command_of(words: Sequence[Word]) -> Command | None:
     return None
 
 
-# Options of launchers -> the variable that says the same to `swift`; of all processes, WORLD_SIZE.
+# Options of launchers -> the equivalent variable of `swift`; WORLD_SIZE for the number of all processes.
 _SAME_AS = {
     **dict.fromkeys(("nproc_per_node", "num_gpus"), "NPROC_PER_NODE"),
     **dict.fromkeys(("nnodes", "nodes", "num_nodes", "num_machines"), "NNODES"),
@@ -351,7 +351,7 @@ def _variables(before: str) -> dict[str, Word]:
     if launcher := _LAUNCHER.search(before):
         options = re.findall(r"--?([a-z]+(?:[-_][a-z]+)*)[= ]+(?!-)(\S+)", before)
         said = {_SAME_AS.get(name.replace("-", "_"), ""): value for name, value in options}
-        # What torchrun is not told is 1, the others read a file or take all GPUs.
+        # torchrun's defaults are 1; the others read a file or take all GPUs.
         is_open = "$" in before
         nodes = said.get("NNODES", "$" if is_open else "1")
         ranks = said.get("NPROC_PER_NODE", "1" if launcher[1] and not is_open else "$")

@@ -1,4 +1,4 @@
-"""A value that the launch takes from somewhere else is a value, too."""
+"""Placeholder for values that the launch takes from somewhere else."""
 
 from typing import Any, NoReturn
 
@@ -11,8 +11,8 @@ PLUGIN = "<swift-grpo-ext>"
 class Unknown:
     """A value that is not known here, like ``pandas.NA``.
 
-    What is compared with it or computed from it is not known either. Deciding on it (`bool`, `len`, `int`,
-    `str`, iterating, ...) raises `NotKnownError`, which the engine of the rules reports as not known.
+    Comparisons and arithmetic with it give an `Unknown`, too. Deciding on it (`bool`, `len`, `int`, `str`,
+    iterating, ...) raises `NotKnownError`, which the rule engine reports as not known.
 
     >>> ranks = Unknown("NPROC_PER_NODE ($N)")
     >>> ranks * 8 > 16
@@ -20,8 +20,8 @@ class Unknown:
     """
 
     def __init__(self, name: str, *, many: bool = False) -> None:
-        self.name = name  # what it is, as the user wrote it
-        self.many = many  # of a word of a script: it may stand for any number of words, options among them
+        self.name = name  # its text, as the user wrote it
+        self.many = many  # for a word of a script: it may expand to any number of words, also options
 
     def __repr__(self) -> str:
         return f"Unknown({self.name!r})"
@@ -30,7 +30,7 @@ class Unknown:
         return self
 
     def _decide(self, *_others: Any) -> NoReturn:
-        """Nothing can be decided.
+        """Refuse to decide on the value.
 
         Raises:
             NotKnownError: always.
@@ -38,10 +38,10 @@ class Unknown:
         raise NotKnownError(self.name)
 
     def __getattr__(self, name: str) -> "Unknown":
-        """A method or an attribute of the value, which is not known either.
+        """A method or an attribute of the value, which is unknown, too.
 
         Raises:
-            AttributeError: of a name that begins with two underscores.
+            AttributeError: the name begins with two underscores.
         """
         if name.startswith("__"):
             raise AttributeError(name)
@@ -55,7 +55,7 @@ class Unknown:
 
 
 Word = str | Unknown
-"""A word of a command: its text, or that the script does not say it."""
+"""A word of a command: its text, or `Unknown` if the script does not determine it."""
 
 
 def written(word: Word) -> str:

@@ -1,1 +1,1 @@
-"""What ms-swift itself says: the table of its parser and names, and the child process that imports it."""
+"""Facts from ms-swift itself: the table of its parser and names, and the child process that imports it."""

@@ -1,8 +1,8 @@
-"""Run as a child process, which imports ms-swift: what its argument classes take and refuse.
+"""Child process that imports ms-swift and reports which arguments its classes accept and refuse.
 
 A question is a line of stdin, its answer a line of stdout, both JSON: ``{}`` asks for `table`, ``{"kind",
-"values", "unknown", "ranks"}`` for `refusals`, ``{"plugins", "rewards", ...}`` for `tried`. Without network
-and GPU, but for that last one; no model is loaded and no file is written.
+"values", "unknown", "ranks"}`` for `refusals`, ``{"plugins", "rewards", ...}`` for `tried`. Only the last has
+network and GPU; no model is loaded and no file is written.
 """
 
 import argparse
@@ -33,7 +33,7 @@ from swift_grpo_ext.errors import in_a_line
 _SIZES = "swift.megatron.arguments.megatron_args"
 _BATCHES = "_init_generation_batch_params"
 KINDS = ("RLHFArguments", "RolloutArguments", MEGATRON)
-# What megatron's argument classes import and this machine may lack. They only name things of it.
+# Modules that megatron's argument classes import, only for names, and that this machine may lack.
 _OF_MEGATRON = (
     "megatron",
     "megatron.core",
@@ -43,8 +43,8 @@ _OF_MEGATRON = (
     "mcore_bridge.model",
     "swift.megatron.utils",
 )
-# Methods that look at files, a server, ranks or a GPU of this machine, which may not be the one that trains;
-# other rules of check look at them as far as the launch says.
+# Methods that inspect files, a server, ranks or a GPU of this machine, which may not be the one that trains;
+# other rules check these as far as the launch determines them.
 _OF_THIS_MACHINE = frozenset(
     """
     _add_version _check_is_adapter _init_adapters _init_ckpt_dir _init_custom_dataset_info _init_deepspeed
@@ -60,47 +60,47 @@ _ARGUMENTS = (
     "/swift/trainers/arguments.py",
     "/swift/rlhf_trainers/args_mixin.py",
 )
-# transformers checks last: what it says behind a refusal of ms-swift may only follow from that.
+# transformers checks last: its error after a refusal by ms-swift may only be a consequence.
 _ARGUMENTS_OF_TRANSFORMERS = ("/transformers/training_args.py", "/transformers/utils/generic.py")
 _REFUSALS = (ValueError, NotImplementedError, AssertionError, ZeroDivisionError)
 
 
 class _NotKnownHereError(Exception):
-    """A check reads an argument whose value is not known."""
+    """Raised when a check reads an argument whose value is unknown."""
 
 
 @dataclass
 class _Question:
-    """Arguments that are asked about, and what the checks of a class say to them, each on its own."""
+    """Arguments to check, and the refusals of each check of a class."""
 
-    values: dict[str, Any] = field(default_factory=dict)  # the arguments that are given
-    unknown: frozenset[str] = frozenset()  # names of those whose value is not known
+    values: dict[str, Any] = field(default_factory=dict)  # the arguments on the command line
+    unknown: frozenset[str] = frozenset()  # names of those whose value is unknown
     refused: list[tuple[str, str]] = field(default_factory=list)
     last_read: str = ""
 
     def read(self, arguments: Any, name: str) -> Any:
-        """An attribute of the arguments, which is remembered.
+        """Read an attribute of the arguments, and remember its name.
 
         Raises:
-            _NotKnownHereError: its value is not known.
+            _NotKnownHereError: its value is unknown.
         """
         if name in self.unknown:
             raise _NotKnownHereError(name)
-        if name in self.values and name != "rlhf_type":  # which nearly all of them look at
+        if name in self.values and name != "rlhf_type":  # rlhf_type is read by nearly all checks
             self.last_read = name
         return object.__getattribute__(arguments, name)
 
     def add(self, error: Exception) -> None:
-        """What a check raised, if an argument class did, and the argument that it is about.
+        """Record the error of a check, if an argument class raised it, with the argument that it is about.
 
-        Of a value that is not known, and of a model or a package that is not here, nothing is said.
+        Errors about an unknown value, or a missing model or package, are ignored.
         """
         frame = traceback.extract_tb(error.__traceback__)[-1]
         places = _ARGUMENTS if self.refused else _ARGUMENTS + _ARGUMENTS_OF_TRANSFORMERS
         if isinstance(error, _REFUSALS) and any(place in frame.filename for place in places):
             message = " ".join(f"{type(error).__name__}: {str(error) or frame.line}".split())
-            given = [name for name in re.findall(r"\w+", message) if name in self.values]
-            about = [*re.findall(r"(?:--|self\.)(\w+)", message), *given, self.last_read]
+            named = [name for name in re.findall(r"\w+", message) if name in self.values]
+            about = [*re.findall(r"(?:--|self\.)(\w+)", message), *named, self.last_read]
             self.refused.append((message, about[0]))
 
 
@@ -108,7 +108,7 @@ _now = _Question()
 
 
 def _recorded(check: Callable[..., Any]) -> Callable[..., Any]:
-    """The check; what it raises does not end the others."""
+    """The check with its error recorded, so that it does not end the other checks."""
 
     @wraps(check)
     def recording(arguments: Any, *more: Any, **named: Any) -> Any:
@@ -127,7 +127,7 @@ def argument_class(kind: str) -> Any:
     if kind != MEGATRON:
         plain: Any = getattr(import_module("swift.arguments"), kind)
         plain.of_ranks = getattr(plain, _BATCHES, None)
-        # The trainer's arguments, which it makes last, see this process alone: of batches its own are asked.
+        # The trainer's arguments, made last, see only this process: ask this class about batches instead.
         setattr(import_module("swift.rlhf_trainers.arguments").GRPOConfig, _BATCHES, _not_asked)
         return plain
     if find_spec("megatron") is None or find_spec("mcore_bridge") is None:
@@ -142,14 +142,14 @@ def argument_class(kind: str) -> Any:
         sys.modules["swift.megatron"] = package
     made: Any = getattr(import_module("swift.megatron.arguments.rlhf_args"), kind)
     made.of_ranks = import_module(_SIZES).MegatronArguments._init_distributed
-    # Megatron's own start needs a GPU on each rank; ms-swift's arithmetic of batches comes behind it.
+    # Megatron's initialization needs a GPU on each rank; ms-swift's arithmetic of batches comes after it.
     import_module(_SIZES).initialize_megatron = _not_asked  # type: ignore[attr-defined]
     return made
 
 
 @cache
 def _record_checks(base: type) -> None:
-    """Let the checks of a class be recorded from now on."""
+    """Wrap the checks of a class so that their errors are recorded."""
     for owner in base.__mro__:
         for name, check in dict(vars(owner)).items():
             is_check = name.startswith(_CHECKS) and isinstance(check, FunctionType)
@@ -158,11 +158,11 @@ def _record_checks(base: type) -> None:
 
 
 def refusals(kind: str, values: dict[str, Any], unknown: list[str], ranks: int) -> dict[str, Any]:
-    """What the class raises for these arguments.
+    """Errors that the class raises for these arguments.
 
-    ``unknown`` names arguments whose value is not known; a check that reads one is left. ``ranks`` is the
-    number of training processes, 0 if it is not known. Returns ``refused``: pairs of a message and the
-    argument that it names, or that was read last before it.
+    ``unknown`` names arguments with an unknown value; a check that reads one is abandoned. ``ranks`` is the
+    number of training processes, 0 if unknown. Returns ``refused``: pairs of a message and the argument that
+    it names, or that was read last before it.
     """
     import torch.distributed as dist
     from torch.testing._internal.distributed.fake_pg import FakeStore
@@ -174,7 +174,7 @@ def refusals(kind: str, values: dict[str, Any], unknown: list[str], ranks: int) 
     own: dict[str, Any] = dict.fromkeys(_OF_THIS_MACHINE, _not_asked)
     own |= {"_init_model_info": _without_model, "model_info": None, "model_meta": None}
     own |= {"__getattribute__": lambda arguments, name: _now.read(arguments, name), "world_size": ranks}
-    # Megatron's own start needs its package and a GPU, and so does bf16 as transformers checks it.
+    # Megatron's initialization needs its package and a GPU; so does transformers' check of bf16.
     without_gpu = {"skip_megatron_init": True} if kind == MEGATRON else {"use_cpu": True}
     try:
         if ranks and kind == MEGATRON:
@@ -189,12 +189,12 @@ def refusals(kind: str, values: dict[str, Any], unknown: list[str], ranks: int) 
 
 
 def _not_asked(*_arguments: Any, **_named: Any) -> bool:
-    """In place of a check that looks at this machine."""
+    """Stand-in for a check that inspects this machine."""
     return True
 
 
 def _without_model(arguments: Any) -> Any:
-    """In place of what downloads the model; it checks the quantisation, too."""
+    """Stand-in for the method that downloads the model; it checks the quantization, too."""
     import torch
 
     arguments.get_quantization_config()
@@ -202,7 +202,7 @@ def _without_model(arguments: Any) -> Any:
 
 
 def table() -> dict[str, Any]:
-    """What ms-swift's parser takes, with its defaults, and the names that it knows."""
+    """Options of ms-swift's parser with their defaults, and ms-swift's registered names."""
     from swift.utils.utils import _patch_get_type_hints
     from transformers import HfArgumentParser
 
@@ -219,16 +219,18 @@ def table() -> dict[str, Any]:
 
 
 def _columns() -> dict[str, list[str]]:
-    """Columns that ms-swift's own rewards cannot do without."""
+    """Columns that ms-swift's own rewards require."""
     from swift.rewards import orms
 
-    found = {}
+    required = {}
     for name, reward in orms.items():
         _, _, *others = inspect.signature(reward.__call__).parameters.values()
-        found[name] = [
-            one.name for one in others if one.kind is one.POSITIONAL_OR_KEYWORD and one.default is one.empty
+        required[name] = [
+            each.name
+            for each in others
+            if each.kind is each.POSITIONAL_OR_KEYWORD and each.default is each.empty
         ]
-    return found
+    return required
 
 
 def tried(
@@ -259,9 +261,11 @@ def tried(
             scores, reasons, *_ = zip(*outcomes, strict=True)
             odd = [f"it returns a score that is {reason}" for reason in reasons if reason]
             fault = next(iter(odd), "it scores nothing" if scores.count(None) == len(scores) else "")
-        except BaseException as error:  # whatever it raises, and also that it leaves
+        except BaseException as error:  # any error, and SystemExit
             frames = traceback.extract_tb(error.__traceback__)
-            own = [f"{Path(one.filename).name}:{one.lineno}" for one in frames if one.filename in plugins]
+            own = [
+                f"{Path(frame.filename).name}:{frame.lineno}" for frame in frames if frame.filename in plugins
+            ]
             fault, place = in_a_line(error)[:200], next(reversed(own), "")
         finally:
             signal.alarm(0)
@@ -282,7 +286,7 @@ def _option(action: argparse.Action) -> list[Any]:
 
 
 def _registry(module: str, path: str, *more: str) -> Callable[[], Iterable[str]]:
-    """Names in a table of a module, or the values of an enumeration, and some that stand in none."""
+    """Reader of the names in a module's table, or of an enumeration's values, plus ``more`` names."""
     return lambda: {
         *(getattr(name, "value", name) for name in attrgetter(path)(import_module(module))),
         *more,
@@ -310,13 +314,13 @@ def _no_network(*_args: object, **_named: object) -> None:
 
 
 def main() -> None:
-    """Answer until stdin ends."""
+    """Answer questions until stdin ends."""
     out = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)  # what packages print must not stand between the answers
+    os.dup2(2, 1)  # output of packages must not mix with the answers
     sys.stdout = sys.stderr
     if os.environ.get("HF_HUB_OFFLINE"):
         socket.socket.connect = _no_network  # type: ignore[method-assign]
-    # Of Liger, which the machine that trains may have, a release that is new enough.
+    # Pretend a recent Liger release: the machine that trains may have one.
     real = importlib.metadata.version
     importlib.metadata.version = lambda distribution_name: (
         "99" if distribution_name == "liger-kernel" else real(distribution_name)

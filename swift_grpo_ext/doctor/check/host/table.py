@@ -1,6 +1,6 @@
-"""What ms-swift's parser takes and which names it knows, as a table: importing ms-swift takes ten seconds.
+"""Table of ms-swift's options and registered names, because importing ms-swift takes ten seconds.
 
-A child process makes it once of the installed releases; it is kept in the user's cache folder.
+A child process makes it once for the installed releases; it is kept in the user's cache folder.
 """
 
 import json
@@ -19,21 +19,21 @@ from swift_grpo_ext.versions import installed_version
 MEGATRON = "MegatronRLHFArguments"
 TRAIN = ("RLHFArguments", MEGATRON)
 """The argument classes of training, by engine."""
-_FORM = 10  # of the table; a table of another form is made again
+_FORM = 10  # version of the table's format; a table of another version is made again
 _OF = ("ms-swift", "transformers", "trl", "peft")
 _LIMIT = 300  # seconds for the child, of which ten to thirty are ms-swift's import
 
 
 def cache_folder() -> Path:
-    """Where what ms-swift says is kept, for the installed releases."""
+    """Folder for the cached answers of ms-swift, for the installed releases."""
     releases = (installed_version(name) or "none" for name in _OF)
     return user_cache() / "-".join(["ms-swift", *releases, str(_FORM)])
 
 
 def ask(questions: list[dict[str, Any]], *, own_network: bool = False) -> list[Any]:
-    """What a child process, which imports ms-swift, answers to questions of `host.child`.
+    """Answers of a child process, which imports ms-swift, to questions of `host.child`.
 
-    ``own_network``: it has this machine's network and GPUs, for rewards that ask a server.
+    With ``own_network`` it may use this machine's network and GPUs, for rewards that ask a server.
 
     Raises:
         SwiftGrpoExtError: it fails, or takes longer than five minutes.
@@ -57,20 +57,20 @@ def ask(questions: list[dict[str, Any]], *, own_network: bool = False) -> list[A
     return answers
 
 
-# -P: a folder called swift in the current one is not ms-swift.
+# -P, so that a folder named swift in the current directory is not imported as ms-swift.
 CHILD = (sys.executable, "-P", "-m", "swift_grpo_ext.doctor.check.host.child")
 # Variables of a rank, and of preflight within one.
 OF_A_RUN = frozenset(("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "SWIFT_GRPO_EXT_PREFLIGHT"))
 
 
 def child_environ() -> dict[str, str]:
-    """This process's variables, as the child has them: of no rank, and without GPU and hub."""
+    """The child's variables: those of this process without a rank's, and without GPU and hub."""
     environ = {name: value for name, value in os.environ.items() if name not in OF_A_RUN}
     return {**environ, "CUDA_VISIBLE_DEVICES": "", "HF_HUB_OFFLINE": "1"}
 
 
 def is_kept() -> bool:
-    """The table of the installed releases has been made before."""
+    """True if the table of the installed releases is cached."""
     return (cache_folder() / "table.json").is_file()
 
 
@@ -87,7 +87,7 @@ def table() -> dict[str, Any]:
 
 
 def folder() -> Path:
-    """Where ms-swift is installed, without importing it.
+    """Folder in which ms-swift is installed, found without importing it.
 
     Raises:
         ImportError: it is not installed.
@@ -104,20 +104,20 @@ def names(argument: str) -> frozenset[str]:
 
 
 class Option(NamedTuple):
-    """An option as ms-swift's parser has it."""
+    """An option of ms-swift's parser."""
 
     name: str
     kind: str  # bool, int, float or str
-    nargs: str | int | None  # `+` takes words up to the next option, `?` may have none, 0 has none
+    nargs: str | int | None  # `+` takes words up to the next option, `?` at most one, 0 none
     choices: list[Any] | None
-    const: Any  # its value where no word follows it
+    const: Any  # its value if no word follows it
 
     def value(self, text: str) -> Any:
-        """A word as the parser reads it.
+        """The value that the parser reads from a word.
 
         Raises:
-            ValueError: it is no number.
-            KeyError: it is not one of its words.
+            ValueError: it is not a number.
+            KeyError: it is not one of the choices.
         """
         if self.choices is not None:
             return {str(choice): choice for choice in self.choices}[text]
@@ -132,12 +132,12 @@ _BOOLEAN |= dict.fromkeys(("no", "false", "f", "n", "0"), False)
 
 @cache
 def options(kind: str) -> dict[str, Option]:
-    """The options of a class by each of their flags."""
+    """The options of an argument class, by each of their flags."""
     rows = table()["options"][kind]
     return {flag: Option(*fields) for flags, *fields in rows for flag in flags}
 
 
 def defaults(kind: str) -> dict[str, Any]:
-    """Values of options that are not given, as the parser has them."""
+    """The parser's default values of an argument class."""
     values: dict[str, Any] = table()["defaults"][kind]
     return values

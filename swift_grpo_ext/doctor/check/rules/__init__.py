@@ -1,4 +1,4 @@
-"""The rules of preflight, by subject; the rows and the rewards that were tried on them are subjects, too."""
+"""The rules of preflight, by subject."""
 
 from swift_grpo_ext.doctor.check.rules import (  # importing a file fills the table, in this order
     data as data,

@@ -1,4 +1,4 @@
-"""The rows of the data and the rewards that read them, as far as they can be judged before a run."""
+"""The rows of the datasets and the rewards that read them, as far as they can be checked before a run."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -33,9 +33,10 @@ def row_fault(
     replaced: bool = False,
     **more: Any,
 ) -> None:
-    """A row of the table, as `fault`: of single rows, told of the first with the share of such rows.
+    """Like `fault`, for single rows: reports the first such row, with the number of such rows.
 
-    One for which the trainer replaces a row (``replaced``) is a warning where it does, and leaves any.
+    A fault for which the trainer replaces the row (``replaced``) is only a warning if it does so and some row
+    is sound.
     """
 
     def look(run: Run) -> Iterator[Problem]:
@@ -112,7 +113,7 @@ def _turned(run: Run, sample: SeenRow) -> Values:
     turned = sum(image.turned for image in sample.media.get("images", ()))
     is_on = run.environ.get("SWIFT_GRPO_EXT_TURN_IMAGES") not in (None, "0")
     named = [catalogue.get_reward(name) for name in rewards.names(run) if name in catalogue.NAMES]
-    has_boxes = "objects" in sample.columns or any("frame" in one.parameters for one in named)
+    has_boxes = "objects" in sample.columns or any("frame" in reward.parameters for reward in named)
     return (turned,) if turned and has_boxes and not is_on else ()
 
 
@@ -306,11 +307,11 @@ def _column(run: Run) -> Iterator[Problem]:
         for name in rewards.names(run) if dataset.samples and (dataset.trains or run.evaluates) else ():
             column = rewards.missing(run, name, dataset.samples) or lacking.get(name, "")
             if column:
-                given = {column for sample in dataset.samples for column in sample.columns} - rewards.NOT_GOLD
-                renamed = json.dumps({min(given, default="ANSWER"): column.split()[0]})
+                golds = {column for sample in dataset.samples for column in sample.columns} - rewards.NOT_GOLD
+                renamed = json.dumps({min(golds, default="ANSWER"): column.split()[0]})
                 yield Problem(
                     f"{name} needs the column {column}, which the rows lack: they have "
-                    f"{', '.join(sorted(given)) or 'no gold'}",
+                    f"{', '.join(sorted(golds)) or 'no gold'}",
                     dataset.where,
                     f"--columns '{renamed}', or add the column",
                 )

@@ -1,4 +1,4 @@
-"""DeepSpeed: its configuration, and what loses gradients, rates or memory with it."""
+"""DeepSpeed: its configuration, and settings that lose gradients, learning rates or memory."""
 
 from collections.abc import Iterator
 

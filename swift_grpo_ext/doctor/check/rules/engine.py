@@ -1,4 +1,4 @@
-"""The rollout engine: its size, its length and its images, and the room that those leave for a question."""
+"""The rollout engine: its size, its length limit, its images, and the room that they leave for a question."""
 
 from collections.abc import Iterator
 
@@ -87,7 +87,7 @@ def _model_len(run: Run) -> Iterator[Problem]:
 
 
 def _image_tokens(run: Run) -> int:
-    """Tokens of the largest image, or of a usual one; 0 where the model sees none, or cuts it into tiles."""
+    """Tokens of the largest image, or of a usual one without a limit; 0 without a vision tower."""
     shape = model.shape(run.model)
     if shape is None or shape.vision is None:
         return 0

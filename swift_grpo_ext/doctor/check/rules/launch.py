@@ -1,4 +1,4 @@
-"""The launch itself: the words, the variables, the ranks, the files that it names, the server beside it."""
+"""The launch itself: its words, variables, ranks, files, and its rollout server."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -13,7 +13,7 @@ from swift_grpo_ext.findings import ERROR, WARNING, NotKnownError, Problem
 from swift_grpo_ext.settings import PREFIX
 from swift_grpo_ext.versions import package_facts
 
-# What ms-swift's GRPO imports whatever is trained, of releases that pip does not hold together.
+# Packages that ms-swift's GRPO always imports, and whose releases pip does not keep compatible.
 _IMPORTED = ("trl", "msgspec", "torchvision")
 # Variables that people set on a line of their own, and that have no effect there.
 _READ = re.compile(
@@ -21,11 +21,11 @@ _READ = re.compile(
     "|MIN_PIXELS|(IMAGE|VIDEO)_M(AX|IN)_.*|VIDEO_TOTAL_PIXELS|FPS.*|NCCL_.*|PYTORCH_.*ALLOC_CONF|ROOT_IMAGE_DIR|USE_HF"
     "|(WANDB|SWANLAB)_API_KEY|VLLM_.*|HF_(ENDPOINT|HOME|TOKEN)|MODELSCOPE_CACHE"
 )
-# A blank of a web page beside an option.
+# An invisible space, copied from a web page, beside an option.
 _INVISIBLE = re.compile(
     "--[\\w-]+[\u00a0\u200b-\u200d\u2060\u3000\ufeff]|[\u00a0\u200b-\u200d\u2060\u3000\ufeff]-"
 )
-# What a value must be to be a path, and not a name on a hub or a text, by argument.
+# Pattern of values that are paths, not hub names or texts, by argument.
 _DATA = re.compile(r"(?:/|\.\.?/|~).*|.*\.(?:jsonl|json|csv|parquet)", re.DOTALL)
 _CODE = re.compile(r"(?!<swift-grpo-ext>|\s*[{\[]).+", re.DOTALL)
 _WEIGHTS = re.compile(r"(?:/|\.\.?/|~).*|.*checkpoint-\d+|[^/:]+(?::.*)?|[^/:]*/[^/:]*/.*", re.DOTALL)
@@ -119,7 +119,7 @@ def _line(run: Run) -> Iterator[Problem]:
 )
 def _unexported(run: Run) -> Iterator[Problem]:
     for name in filter(_READ.fullmatch, sorted(run.command.unexported)):
-        # What the script itself puts in place of $NAME, but for what it prints, was not meant for swift.
+        # A variable that the script itself uses as $NAME, except to print it, was not meant for swift.
         if not re.search(rf"^(?!\s*(echo|printf)\b).*\$\{{?{name}\b", run.launch.text, re.MULTILINE):
             yield variable(name, f"swift does not see {name}", "..., or put it before the command")
 
@@ -142,7 +142,7 @@ def _devices(run: Run) -> Iterator[Problem]:
     text = run.environ.get(name, "all").strip()
     visible = environment.devices(run.environ)
     gpus = len(visible)
-    # By the script, not by this machine or for its server.
+    # Set by the script, not by this machine's environment, and not for the server.
     by_script = re.search(rf"""^[^#\n]*{name}=(''|""|-1)?(?=\s|$)""", run.launch.text, re.MULTILINE)
     fix = f"NPROC_PER_NODE={gpus}"
     if by_script and text in ("", "-1") and not run.arguments.values.get("use_cpu"):
@@ -211,10 +211,10 @@ def _no_model_files(run: Run) -> Iterator[Problem]:
 
 
 def _absent(run: Run, named: Mapping[str, re.Pattern[str]]) -> Iterator[tuple[str, str]]:
-    """Paths that arguments name, with the argument, where nothing is and nothing will be.
+    """Pairs of an argument and its path, for paths that do not exist and will not be created.
 
     Raises:
-        NotKnownError: a program of the script may write it, or the script changes its folder.
+        NotKnownError: a program of the script may write it, or the script changes the working folder.
     """
     for name in filter(run.arguments.is_known, named):
         value = run.arguments.get(name)

@@ -1,4 +1,4 @@
-"""What runs and learns nothing, or something else; and names that ms-swift looks up late."""
+"""Runs that learn nothing, or something else than intended; and names that ms-swift looks up late."""
 
 from collections.abc import Iterator
 
@@ -123,7 +123,7 @@ _OURS = {
     "model_type": [family.host_model_type for family in FAMILIES.values()],
     "callbacks": ["ext_watch"],
 }
-# Arguments whose value ms-swift looks up in a table of its own, and what to do with a name that is not there.
+# Arguments whose value ms-swift looks up in a registry, and the fix for a name that is missing there.
 _REGISTERED = "register it in --external_plugins"
 _CONFIGURED = "leave it out: ms-swift finds it by the model's config.json"
 _LOOKED_UP = {
@@ -133,7 +133,7 @@ _LOOKED_UP = {
     "tuner_type": "--tuner_type lora",
 }
 _NO_PLUGIN_ADDS = ("lr_scheduler_type", "eval_strategy", "report_to")
-# What is meant by a name that is none: of QLoRA, and of 3.x.
+# Correct values for common wrong names: QLoRA's, and one of 3.x.
 _MEANT = {"qlora": "lora --quant_method bnb --quant_bits 4", "qwen2_5": "qwen2"}
 
 
@@ -153,7 +153,7 @@ _MEANT = {"qlora": "lora --quant_method bnb --quant_bits 4", "qwen2_5": "qwen2"}
     cause="The parser takes any word; ms-swift looks it up in its table only when it needs it.",
 )
 def _unknown(run: Run) -> Iterator[Problem]:
-    """One with a slash is the name of an attention kernel on a hub."""
+    """Accept names with a slash: these are attention kernels on a hub."""
     for argument, fix in _LOOKED_UP.items():
         value = run.arguments.said(argument).get(argument) or []
         names = {*host_table.names(argument), *_OURS.get(argument, ())}

@@ -44,7 +44,7 @@ def _memory(run: Run) -> Iterator[Problem]:
     yield from objections(shape, least_work(run), setting_of(run, shape), machine)
 
 
-# Arguments that shard, freeze, quantise or spread what the arithmetic counts whole, and values that do not.
+# Arguments that shard, freeze, quantize or spread what the arithmetic counts in full, and neutral values.
 _CHANGING = re.compile(
     "fsdp|optim|optimizer|(freeze|trainable)_parameters(_regex|_ratio)?|use_galore|lisa_activated_layers|device_map"
     "|sequence_parallel_size|deepspeed_autotp_size|use_liger_kernel|tuner_backend"
@@ -54,7 +54,7 @@ _QUANTISED = re.compile(r"(?i)awq|gptq|int[48]|fp[48]|[48]bit|gguf")
 
 
 def _uncounted(run: Run) -> Iterator[str]:
-    """What makes less of a run's memory than the arithmetic knows."""
+    """Options and other reasons why a run may need less memory than the arithmetic says."""
     args = run.arguments
     names = filter(_CHANGING.fullmatch, sorted(args.given))
     yield from (f"--{name}" for name in names if args.get(name) not in _USUAL)
@@ -67,7 +67,7 @@ def _uncounted(run: Run) -> Iterator[str]:
 
 
 def least_work(run: Run) -> Work:
-    """What the run surely meets: completions of a quarter of the limit, a small image, short prompts."""
+    """The least work that a run surely has: short prompts, a small image, a quarter of the completion limit."""
     args = run.arguments
     return Work(
         full=run.full,
@@ -86,7 +86,7 @@ def least_work(run: Run) -> Work:
 
 
 def setting_of(run: Run, shape: ModelShape) -> Setting:
-    """The run's setting as the planner sees it."""
+    """The run's setting for the planner's arithmetic."""
     args = run.arguments
     ours = "trainer" in run.parts
     bucket = model.zero(run).get("reduce_bucket_size", 5e8)

@@ -1,4 +1,4 @@
-"""What ms-swift's own argument classes refuse, asked in a child process."""
+"""Refusals by ms-swift's own argument classes, asked in a child process."""
 
 import json
 import re
@@ -14,10 +14,10 @@ from swift_grpo_ext.findings import Finding, NotKnownError, Problem, RuleTable, 
 from swift_grpo_ext.folders import kept, read_json
 
 Pairs = Sequence[tuple[str, str]]
-"""What ms-swift refuses: messages, each with the argument that it is about or that was read last."""
+"""Refusals by ms-swift: messages, each with the argument that it is about or that was read last."""
 
 
-# Part of a message of ms-swift's -> what to do, where it is more than another value.
+# Part of a message by ms-swift -> the fix, where it is more than another value.
 _CURES = {
     "Please set --model": "--model Qwen/Qwen2.5-VL-7B-Instruct",
     "Please input the training dataset": "--dataset train.jsonl",
@@ -53,8 +53,8 @@ OF_BATCHES = (
     "split_dataset_ratio",
     "loss_type",
 )
-"""What ms-swift's arithmetic of batches reads: where one is not known, it is not asked."""
-_MOST = 10**6  # completions or ranks that nobody means: ms-swift counts up to them
+"""Arguments that ms-swift's arithmetic of batches reads: it is skipped if one is unknown."""
+_MOST = 10**6  # implausibly many completions or ranks: ms-swift would count up to them
 
 host_rules: RuleTable[Pairs] = RuleTable()
 
@@ -107,7 +107,7 @@ def _refuses(refused: Pairs) -> Iterator[Problem]:
 
 
 def refusals(runs: Sequence[Run], others: Sequence[Finding]) -> list[Finding]:
-    """What ms-swift refuses of some runs, without what the others say of an argument; kept in the cache."""
+    """Findings for ms-swift's refusals, without arguments that ``others`` report; answers are cached."""
     questions = list(map(question, runs))
     digest = sha256(json.dumps(questions, sort_keys=True, default=str).encode()).hexdigest()
     path = host_table.cache_folder() / "refusals" / f"{digest[:32]}.json"
@@ -119,7 +119,7 @@ def refusals(runs: Sequence[Run], others: Sequence[Finding]) -> list[Finding]:
 
 
 def findings_of(answers: Sequence[dict[str, Pairs]], others: Sequence[Finding]) -> list[Finding]:
-    """What the child's answers say, without what the others say of an argument."""
+    """Findings from the child's answers, without arguments for which ``others`` report an error."""
     errors = [finding.where for finding in others if finding.severity is Severity.ERROR]
     options = {where[2:].partition(" ")[0] for where in errors if where.startswith("--")}
     pairs = [(text, name) for answer in answers for text, name in answer["refused"]]
@@ -128,12 +128,12 @@ def findings_of(answers: Sequence[dict[str, Pairs]], others: Sequence[Finding]) 
 
 
 def question(run: Run) -> dict[str, Any]:
-    """What `host.child` is asked: the values that are given, the names of those that are not known, ranks."""
+    """The question to `host.child`: the known values, the names of unknown ones, and the number of ranks."""
     arguments = run.arguments
     unknown = [name for name in sorted(arguments.values) if not arguments.is_known(name)]
     # The text of --system may be a file's name.
-    given = sorted(arguments.given.difference(unknown, ["system"]))
-    values = {name: arguments.values[name] for name in given}
+    known = sorted(arguments.given.difference(unknown, ["system"]))
+    values = {name: arguments.values[name] for name in known}
     ranks = 0
     with suppress(NotKnownError):
         is_asked = (run.grpo or run.megatron) and not set(OF_BATCHES) & set(unknown)

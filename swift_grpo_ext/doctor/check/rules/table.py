@@ -1,4 +1,4 @@
-"""The one table of rules, the launches that a rule may hold for, and helpers."""
+"""The table of rules, the scopes of rules, and helpers."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -11,22 +11,22 @@ from swift_grpo_ext.findings import ERROR, Problem, RuleTable, Severity
 
 
 def anywhere(run: Run) -> bool:
-    """Every training, of ``swift`` and of ``megatron``."""
+    """Scope: any training, with ``swift`` or ``megatron``."""
     return True
 
 
 def swift(run: Run) -> bool:
-    """Every training of ``swift``: the scope of a rule that names none."""
+    """Scope: any training with ``swift``; the default of a rule."""
     return not run.megatron
 
 
 def grpo(run: Run) -> bool:
-    """GRPO of ``swift``."""
+    """Scope: GRPO with ``swift``."""
     return not run.megatron and run.grpo
 
 
 def grpo_anywhere(run: Run) -> bool:
-    """GRPO of ``swift`` and of ``megatron``."""
+    """Scope: GRPO with ``swift`` or ``megatron``."""
     return run.grpo
 
 
@@ -43,13 +43,13 @@ def fault(
     fix: str,
     **more: Any,
 ) -> None:
-    """A row of the table: a rule that finds one fault, and says it in the same words each time.
+    """Add a rule for a single fault with a fixed text.
 
     Args:
         id: As in `RuleTable.rule`, which takes ``more``, too.
         severity: As there.
-        found: Whether a run has the fault, or the values that fill in the braces of the texts; a single value
-            alone where it is never false.
+        found: True if a run has the fault, or the values for the braces in the texts; a single value needs no
+            tuple if it is never falsy.
         what: The fault, ``where`` it stands, and its ``fix``, as in `Problem`.
         where: See there.
         fix: See there.
@@ -66,7 +66,7 @@ def fault(
 
 
 def refused(id: str, defect: str, symptoms: tuple[str, ...] | str, cause: str = "") -> None:
-    """A row of the table: what the trainer refuses by one of its own rules (`compat.refusals`)."""
+    """Add a rule for runs that the trainer refuses by a rule of its own (`compat.refusals`)."""
     (of_trainer,) = (known for known in refusals.RULES if known.id == defect)
 
     def look(run: Run) -> Iterator[Problem]:
@@ -87,10 +87,10 @@ OUR_PLUGIN = '--external_plugins "$(swift-grpo-ext path)"'
 
 
 def option(name: str, what: str, value: str | float) -> Problem:
-    """An option that is at fault, with the value to give it."""
+    """A problem of an option, with the value to set."""
     return Problem(what, f"--{name}", f"--{name} {value}")
 
 
 def variable(name: str, what: str, value: str | float) -> Problem:
-    """A variable that is at fault, with the value to give it."""
+    """A problem of an environment variable, with the value to set."""
     return Problem(what, name, f"export {name}={value}")
