@@ -146,7 +146,7 @@ def _devices(run: Run) -> Iterator[Problem]:
     by_script = re.search(rf"""^[^#\n]*{name}=(''|""|-1)?(?=\s|$)""", run.launch.text, re.MULTILINE)
     fix = f"NPROC_PER_NODE={gpus}"
     if by_script and text in ("", "-1") and not run.arguments.values.get("use_cpu"):
-        yield variable(name, "no GPU is named, so none is seen", "0")
+        yield variable(name, "it names no GPU, so none is visible", "0")
     elif re.search(r"\d[\s;:]+\d", text) or len(set(visible)) < gpus:
         what = f"{text} is not a list of different GPUs: CUDA stops reading at the fault"
         yield variable(name, what, ",".join(dict.fromkeys(re.findall("[0-9]+", text))))

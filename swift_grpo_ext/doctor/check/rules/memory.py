@@ -67,7 +67,7 @@ def _uncounted(run: Run) -> Iterator[str]:
 
 
 def least_work(run: Run) -> Work:
-    """The least work that a run surely has: short prompts, a small image, a quarter of the completion limit."""
+    """The least work that a run surely has: short prompts, a small image, a quarter of the length limit."""
     args = run.arguments
     return Work(
         full=run.full,
