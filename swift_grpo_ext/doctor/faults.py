@@ -41,7 +41,7 @@ _FAULTS = (
         "download_model",
         "",
         "mend the path, which counts from the folder of the command, or the name",
-        "--model or --adapters names neither a folder here nor a model on a hub: {error}",
+        "--model or --adapters names no folder here, and no hub provides it: {error}",
     ),
     _Fault(
         "",

@@ -93,7 +93,7 @@ def test_paths_of_the_model_a_checkpoint_and_the_prompt_that_are_not_there(tiny_
     assert "self.system: gone.txt" in told
     assert cure in told
     told = str(raised_by(safe_snapshot_download, "./tinny", use_hf=True))  # refused before any network
-    assert "names neither a folder here nor a model on a hub: HFValidationError" in told
+    assert "names no folder here, and no hub provides it: HFValidationError" in told
 
 
 def test_weights_that_are_missing_or_cut_short(tiny_qwen, tmp_path):
