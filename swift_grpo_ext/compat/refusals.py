@@ -19,7 +19,7 @@ class RefusableRun:
     deepspeed: dict[str, Any] = field(default_factory=dict)  # the DeepSpeed config, empty without DeepSpeed
     world_size: int = 1  # number of ranks
     healed: frozenset[str] = frozenset()  # ids of the patches that are, or will be, in place
-    # by distribution, instead of what is installed
+    # versions by distribution, in place of the installed ones
     versions: Mapping[str, str | None] = field(default_factory=dict)
 
     def __getattr__(self, name: str) -> Any:

@@ -60,7 +60,7 @@ def fitted(function: Callable[..., object] | None, num_workers: int) -> Callable
     "A7",
     "torch.utils.data.dataloader:_MultiProcessingDataLoaderIter.__init__",
     fingerprint="self, loader",
-    # A worker's start function is called with the worker's id alone.
+    # A worker's start function is called with only the worker's id.
     probe=lambda: in_source("torch.utils.data._utils.worker:_worker_loop", "init_fn(worker_id)"),
     remove_when="torch passes its workers' start function the number of workers and the rank",
 )

@@ -28,7 +28,7 @@ _FAULTS = (
     _Fault(
         "",
         "local path does not exist|Error: path: '|AssertionError: self.system: ",
-        "mend the path: those of --dataset, --model, --system and all others count from the folder of the "
+        "fix the path: those of --dataset, --model, --system and all others count from the folder of the "
         "command",
     ),
     _Fault(
@@ -40,7 +40,7 @@ _FAULTS = (
     _Fault(
         "download_model",
         "",
-        "mend the path, which counts from the folder of the command, or the name",
+        "fix the path, which counts from the folder of the command, or the name",
         "--model or --adapters names no folder here, and no hub provides it: {error}",
     ),
     _Fault(
@@ -52,7 +52,7 @@ _FAULTS = (
         "sample_dataset",
         "ZeroDivisionError",
         "a row needs messages: --columns renames those of yours",
-        "no row of a data set can be read",
+        "no row of a dataset can be read",
     ),
     _Fault(
         "_add_version",
@@ -62,7 +62,7 @@ _FAULTS = (
     _Fault(
         "import_external_file",
         "",
-        "mend the file, or leave it out of --external_plugins",
+        "fix the file, or leave it out of --external_plugins",
         "a plugin file cannot be imported: {error}",
     ),
     _Fault(

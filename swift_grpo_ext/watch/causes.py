@@ -198,7 +198,7 @@ def _few_varying(steps: Steps, run: RunFacts) -> str:
     )
 
 
-# Last: it says only how slowly a run learns.
+# Last, as it reports only a run that learns slowly.
 @_cause("coarse-weights", lambda step: bool(step.learning_rate) and 0 < (step.moved or 0) < 1 - MOST)
 def _coarse(steps: Steps, run: RunFacts) -> str:
     if not run.coarse_weights:

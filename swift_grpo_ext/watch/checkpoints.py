@@ -71,7 +71,7 @@ def saving(output_dir: Path, step: int, first: bool) -> Iterator[None]:
         raise UnfinishedSaveError(
             f"the checkpoint of step {step} could not be written: {type(error).__name__}: {error}",
             where=str(aside),
-            fix=f"mend that (a full disk needs room), then --resume_from_checkpoint: {_in_words(output_dir)}",
+            fix=f"fix that (a full disk: free space), then --resume_from_checkpoint: {_in_words(output_dir)}",
         ) from error
 
 

@@ -91,9 +91,7 @@ class EndRequest:
 
     def _ask(self, reason: str) -> None:
         self.reason = reason
-        text = (
-            f"{reason}: a step that has begun is finished and saved, then the run ends; once more ends it now"
-        )
+        text = f"{reason}: the run ends after the current step, if any, is saved; a second signal ends it now"
         with suppress(OSError, ValueError):  # stderr may be closed; a signal may interrupt `print`
             os.write(sys.__stderr__.fileno() if sys.__stderr__ else 2, f"swift-grpo-ext: {text}\n".encode())
 

@@ -28,7 +28,7 @@ def test_a_plugin_file_is_named_with_its_line(tmp_path):
     assert told.startswith(
         "swift-grpo-ext: a plugin file cannot be imported: ModuleNotFoundError: No module named"
     )
-    assert f"[{plugin}:2] -> mend the file" in told
+    assert f"[{plugin}:2] -> fix the file" in told
     assert "gone.py" in str(raised_by(import_external_file, str(tmp_path / "gone.py")))
 
 
@@ -86,7 +86,7 @@ def test_paths_of_the_model_a_checkpoint_and_the_prompt_that_are_not_there(tiny_
     cure = "count from the folder of the command"
     gone = str(tmp_path / "checkpoint-7")
     told = str(raised_by(to_abspath, gone, True))
-    assert f"FileNotFoundError: path: '{gone}' -> mend the path" in told
+    assert f"FileNotFoundError: path: '{gone}' -> fix the path" in told
     assert cure in told
     assert cure in str(raised_by(safe_snapshot_download, gone))
     told = str(raised_by(BaseArguments, model=str(tiny_qwen), template="qwen2_5_vl", system="gone.txt"))

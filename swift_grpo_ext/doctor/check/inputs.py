@@ -69,7 +69,7 @@ def run_of(
 
 
 def runs_of_script(path: Path) -> list[Run]:
-    """The runs that a launch script starts, each with the variables that the script gives it.
+    """The runs that a launch script starts, each with its variables.
 
     Raises:
         SwiftGrpoExtError: it cannot be read, or none of its commands could be.
@@ -129,7 +129,7 @@ def _kind(program: str, words: Sequence[Word]) -> str:
 def _of_model_kwargs(values: Mapping[str, Any]) -> dict[str, str]:
     """Variables that ms-swift sets from ``--model_kwargs '{"max_pixels": 602112}'``."""
     table: Any = values.get("model_kwargs")
-    with suppress(ValueError, TypeError):  # ms-swift says so at once
+    with suppress(ValueError, TypeError):  # ms-swift reports it at once
         table = json.loads(table)
     return {name.upper(): str(number) for name, number in table.items()} if isinstance(table, dict) else {}
 

@@ -183,6 +183,6 @@ def cache_per_sequence(shape: ModelShape, work: Work, tensor_parallel: int) -> f
 
 
 def engine_bytes(shape: ModelShape, work: Work, setting: Setting, completions: int) -> float:
-    """Most bytes that an engine needs on one GPU for its weights and so many completions at a time."""
+    """Most bytes that an engine needs on one GPU for its weights and ``completions`` at a time."""
     cache = completions * cache_per_sequence(shape, work, setting.tensor_parallel)
     return weights(shape, setting) + OVERHEAD + cache

@@ -1,4 +1,4 @@
-"""``swift-grpo-ext plan``: the table of layouts, what it assumes, and the command of the best one."""
+"""``swift-grpo-ext plan``: the table of layouts, its assumptions, and the command of the best layout."""
 
 import shlex
 from dataclasses import replace

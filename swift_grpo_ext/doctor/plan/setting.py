@@ -30,7 +30,7 @@ class VisionShape:
     fixed: int = 0  # tokens of every image, whatever its size (Gemma); 0 if they depend on it
 
     def tokens(self, pixels: int) -> int:
-        """Language model tokens of an image of so many pixels; with tiles, the overview image included."""
+        """Language model tokens of an image with that many pixels, including the overview image of tiles."""
         if self.fixed:
             return self.fixed
         if not self.tile:

@@ -10,7 +10,7 @@ from swift_grpo_ext.doctor.check.unknown import Unknown, Word, written
 from swift_grpo_ext.errors import SwiftGrpoExtError, nearest
 from swift_grpo_ext.findings import Problem
 
-# Names of 3.x, and of the other engine, with what they are called in 4.x; empty: nothing takes their place.
+# Names of 3.x, and of the other engine, with their names in 4.x; empty for those without a replacement.
 RENAMED = {
     **dict.fromkeys(("train_type", "sft_type"), "tuner_type"),
     **dict.fromkeys(("vllm_device", "num_infer_workers", "gc_collect_after_offload", "load_safetensors"), ""),
@@ -36,7 +36,7 @@ _QUOTE = "quote values that hold blanks, or put the option before it"
 _QUOTES = frozenset("“”‘’")
 # Dashes, those of word processors too, before a name; a word with a blank in it is a value.
 _FLAG = re.compile(r"[-–—―−]{1,2}[^\W\d]\S*")
-_NAME = re.compile(r"[\w\"${}\[\]@*./:+=-]{1,40}")  # of what may hold options, and nothing that is run
+_NAME = re.compile(r"[\w\"${}\[\]@*./:+=-]{1,40}")  # a word that may hold options, without a command
 _MOST_WORDS = 2000
 
 
@@ -84,7 +84,7 @@ def parse(words: Sequence[Word], kind: str = "RLHFArguments") -> Arguments:
     """Parse the words after ``swift rlhf``; a value that the parser refuses is left out and reported.
 
     Raises:
-        SwiftGrpoExtError: there are more words than anybody writes.
+        SwiftGrpoExtError: there are implausibly many words.
     """
     if len(words) > _MOST_WORDS:
         raise SwiftGrpoExtError(f"a command of {len(words)} words", fix="a command that people write")
@@ -119,15 +119,15 @@ def parse(words: Sequence[Word], kind: str = "RLHFArguments") -> Arguments:
     values = {**host_table.defaults(kind), **parsed}
     refusals += strange if not values.get("ignore_args_error") else []
     rest = [word.name if _NAME.fullmatch(word.name) else "what a command prints" for word in loose]
-    # What stands in the file behind --config is not read, so nothing is missing.
+    # The file after --config is not read here, so no option counts as missing.
     rest += [problem.where for problem in strange if problem.where == "--config"]
     return Arguments(_completed(values, kind), frozenset(parsed), tuple(refusals), tuple(rest), kind)
 
 
 def _groups(words: Sequence[Word]) -> tuple[list[tuple[str, list[Word]]], list[Unknown]]:
-    """Each flag with the words behind it, none before the first; and words that may be more options.
+    """Each flag with the words after it, "" for those before the first; and words that may be more options.
 
-    An unquoted variable right behind an option is its value; one further on may be more options.
+    An unquoted variable right after an option is its value; a later one may be more options.
     """
     groups: list[tuple[str, list[Word]]] = [("", [])]
     loose: list[Unknown] = []

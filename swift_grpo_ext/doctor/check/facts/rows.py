@@ -170,7 +170,7 @@ def _encoded(run: Run, read: list[Dataset]) -> Iterator[Dataset]:
     template = None
     with _alone(run):
         if folder is not None and (folder / "tokenizer_config.json").is_file():
-            with suppress(*_REFUSALS):  # ms-swift says so itself
+            with suppress(*_REFUSALS):  # ms-swift reports it itself
                 template = _template(run, folder)
         for dataset in read:
             yield replace(dataset, samples=tuple(_through(template, sample) for sample in dataset.samples))

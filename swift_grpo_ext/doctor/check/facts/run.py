@@ -26,7 +26,7 @@ class Run:
     # installed releases by distribution; None for those that are missing
     versions: Mapping[str, str | None] = field(default_factory=dict)
     gpu_memory: float = 0  # GiB of one GPU; 0 if unknown
-    launch: Launch = field(default_factory=Launch)  # the script that it stands in
+    launch: Launch = field(default_factory=Launch)  # the script that contains it
     command: Command = field(default_factory=Command)  # its place in the script
     servers: tuple[Arguments, ...] = ()  # of the ``swift rollout`` commands of its script
     row_limit: int = 32  # rows of each dataset that are looked at; 0 for none

@@ -121,7 +121,7 @@ def _too_many_images(run: Run, sample: SeenRow) -> Values:
     images = len(sample.media.get("images", ()))
     try:
         most = json.loads(run.arguments.vllm_limit_mm_per_prompt or "{}").get("image", images)
-    except (ValueError, AttributeError):  # ms-swift says so at once
+    except (ValueError, AttributeError):  # ms-swift reports it at once
         return ()
     return (images, most) if run.arguments.use_vllm and images > most else ()
 

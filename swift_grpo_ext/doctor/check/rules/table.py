@@ -50,7 +50,7 @@ def fault(
         severity: As there.
         found: True if a run has the fault, or the values for the braces in the texts; a single value needs no
             tuple if it is never falsy.
-        what: The fault, ``where`` it stands, and its ``fix``, as in `Problem`.
+        what: The fault; with ``where`` it is and its ``fix``, as in `Problem`.
         where: See there.
         fix: See there.
         more: Symptoms, cause, reports, defect, scope.
