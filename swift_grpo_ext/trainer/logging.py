@@ -108,7 +108,7 @@ class Logging:
 
     Its mean of ``kl`` depends on how completions were cut into micro-batches; here it is over the window's
     tokens. completions.jsonl gets ``images`` (ms-swift has none: swift#6269), ``regions``, ``split``, the
-    ``question``, the ``gold`` of a column that the reward table names, and by the name of each reward what it
+    ``question``, the ``gold`` of a column that the reward table names, the task that it goes by, and by the name of each reward what it
     ``read`` and its ``reason`` to give no more.
     """
 
@@ -159,6 +159,8 @@ class Logging:
         host = self._host
         if not host.log_completions:  # of the configuration, so the same on every rank
             return
+        scorers = [each for each in host.reward_funcs if isinstance(each, Scored) and each.rule.tasks]
+        tasks = scorers[0].task_column if scorers else ""
         pictures = self._images_of(samples) or [([], None)] * len(samples)
         local = [
             (
@@ -167,11 +169,12 @@ class Logging:
                 self._gold_of(sample),
                 sample.read,
                 sample.reason,
+                sample.extra.get(tasks),
             )
             for picture, sample in zip(pictures, samples, strict=True)
         ]
         gathered = host._gather_and_flatten(local, flatten_level=0)
-        names = ("images", "regions", "question", "gold", "read", "reason")
+        names = ("images", "regions", "question", "gold", "read", "reason", *filter(None, [tasks]))
         for name, column in zip(names, zip(*gathered, strict=True), strict=False):
             host._logs.setdefault(name, deque(maxlen=host.args.generation_batch_size)).extend(column)
 

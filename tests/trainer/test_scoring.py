@@ -46,7 +46,7 @@ def mixed(digits, tmp_path):
     """Grounding, choice and OCR rows in one dataset, one of them without a gold."""
     kinds = [
         {"task": "grounding", "solution": "[4, 4, 40, 40]"},
-        {"task": "choice", "solution": "B"},
+        {"task": "choice", "letter": "B"},
         {"task": "ocr", "solution": "seven 7"},
         {"task": "ocr", "solution": None},
     ]
@@ -68,7 +68,7 @@ def test_a_mixed_dataset_trains_in_one_run(train, mixed, capfd):
     table = {
         "rewards": {
             "ext_iou": {"tasks": ["grounding"]},
-            "ext_choice": {"tasks": ["choice"]},
+            "ext_choice": {"tasks": ["choice"], "gold": "letter"},
             "ext_ocr": {"tasks": ["ocr"]},
             "ext_math": {"tasks": ["choice"]},
         }
@@ -95,7 +95,7 @@ def test_a_mixed_dataset_trains_in_one_run(train, mixed, capfd):
         scores = {name: row[name] for name in ("ext_iou", "ext_choice", "ext_ocr", "ext_format")}
         assert {name for name, score in scores.items() if score == 0} <= row["reason"].keys()
         assert set(row["read"]) <= scores.keys()
-    _scored_offline_like_in_the_run(folder)
+    _scored_offline_like_in_the_run(folder, table)
 
 
 def test_misspelt_rewards_tasks_and_columns_of_the_table_are_named_with_what_was_meant(
@@ -125,18 +125,20 @@ def test_misspelt_rewards_tasks_and_columns_of_the_table_are_named_with_what_was
     assert "did you mean 'task'?" in err.partition(missing)[2].splitlines()[0]
 
 
-def _scored_offline_like_in_the_run(folder):
+def _scored_offline_like_in_the_run(folder, table):
     names = ["ext_choice", "ext_ocr", "ext_format"]
     path = folder / "completions.jsonl"
-    command.run(path, names, table="{}", output=folder)
+    command.run(path, names, table=json.dumps(table), output=folder)
     found = {}
     for line in (folder / "scores.jsonl").read_text().splitlines():
         record = json.loads(line)
         found.setdefault(record["reward"], {})[record["row"]] = record["score"]
     for number, row in enumerate(read_rows(path), start=1):
         for name in names:
-            if row[name] is not None:  # else the row was another reward's
+            if row[name] is not None:
                 assert found[name][number] == pytest.approx(row[name])
+            else:  # the row is another reward's, or has no gold
+                assert found[name].get(number) is None
 
 
 def test_a_mistyped_reward_is_named_before_the_model_is_loaded(train, digits):

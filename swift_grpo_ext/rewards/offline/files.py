@@ -124,8 +124,6 @@ def _of_run(tables: Rows, path: Path) -> Iterator[dict[str, Any]]:
     """
     for number, (table, _) in enumerate(groupby(tables)):
         columns = {name: values for name, values in table.items() if isinstance(values, list)}
-        if "gold" in columns:  # ms-swift's column lacks the batches in which a row had none
-            columns["solution"] = [gold or None for gold in columns["gold"]]
         rows = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=False)]
         if not _is_table(table) or len(rows) < len(table["completion"]):
             fault = "line is not a table of completions with a value of every column for each"

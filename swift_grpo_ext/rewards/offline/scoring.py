@@ -4,6 +4,7 @@ import asyncio
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
 from typing import Any
 
 from swift_grpo_ext.errors import RewardError
@@ -31,7 +32,7 @@ class Scores:
 
     def wants(self, record: Mapping[str, Any]) -> bool:
         """True if a row has no score, or a gold answer scores below the maximum."""
-        least = self.high - TOLERANCE if self.of_golds else float("-inf")
+        least = self.high - TOLERANCE if self.of_golds else -inf
         return record["score"] is None or record["score"] < least
 
 
@@ -64,6 +65,8 @@ def score(
         scored = Scored(_function(name, plugins), name)
         scored.follow(table, name)
         texts = completions
+    if {"gold", "advantages"} <= columns.keys():  # of a run, which logs the gold of each row's task there
+        scored.rule = scored.rule.model_copy(update={"gold": "gold"})
     _run(scored, Batch(texts, columns, {}))
     golds = [scored.rule.gold] if scored.rule.gold else scored.gold
     records = [
