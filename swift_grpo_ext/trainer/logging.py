@@ -108,8 +108,8 @@ class Logging:
 
     Its mean of ``kl`` depends on how completions were cut into micro-batches; here it is over the window's
     tokens. completions.jsonl gets ``images`` (ms-swift has none: swift#6269), ``regions``, ``split``, the
-    ``question``, the ``gold`` of a column that the reward table names, the task that it goes by, and by the name of each reward what it
-    ``read`` and its ``reason`` to give no more.
+    ``question``, the ``gold`` of a column that the reward table names, the task of its tasks, and by the name
+    of each reward what it ``read`` and its ``reason`` to give no more.
     """
 
     def __init__(self, host: Host) -> None:

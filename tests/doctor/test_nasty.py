@@ -78,7 +78,7 @@ def test_long_values_are_cut_and_what_was_not_checked_is_short(capsys):
     command.check(["train.sh"], quick=True)
     last = capsys.readouterr().out.splitlines()[-1]
     assert len(last.partition("not checked: ")[2]) <= 160
-    assert last.endswith(", ... (--all)")
+    assert "more" in last
     assert "$(" not in last
 
 

@@ -6,7 +6,6 @@ import sys
 from collections.abc import Sequence
 from contextlib import redirect_stdout
 from dataclasses import asdict, dataclass, replace
-from textwrap import shorten
 from typing import Any
 
 from rich.console import Console
@@ -21,7 +20,8 @@ from swift_grpo_ext.findings import Finding, Severity, exit_code, not_known_here
 
 COULD_NOT_CHECK = 3
 _COLOURS = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.NOTE: "cyan"}
-_MOST_LETTERS = 120  # characters of the list of unchecked facts
+_MOST_NAMES = 5  # of what was not checked, and letters of them
+_MOST_LETTERS = 120
 
 
 @dataclass(frozen=True)
@@ -42,21 +42,18 @@ class Verdict:
         count = sum(finding.severity is Severity.ERROR for finding in self.findings)
         errors = f"it will fail: {count} error{'s' * (count > 1)}"
         words = ("no problems found in what could be checked", "see the warnings", errors, "")[self.code]
-        names = dict.fromkeys(finding.not_checked[:60] for finding in self.findings if finding.not_checked)
-        shown = shorten(", ".join(names), _MOST_LETTERS, placeholder=" ... (--all)")
-        return f"{words}; not checked: {shown}" if names else words
+        names = list(dict.fromkeys(each.not_checked[:60] for each in self.findings if each.not_checked))
+        shown = names[:_MOST_NAMES]
+        while len(", ".join(shown)) > _MOST_LETTERS:
+            shown.pop()
+        more = [f"{len(names) - len(shown)} more"] * (len(names) > len(shown))
+        return f"{words}; not checked: {', '.join([*shown, *more])}" if names else words
 
 
 def findings_of(run: Run) -> list[Finding]:
-    """All findings of preflight for a run, worst first, each fault once."""
+    """All findings of preflight for a run."""
     unread = [name for name in OF_BATCHES if name in run.arguments.given and not run.arguments.is_known(name)]
-    return _once([*table.judged(run), *(not_known_here(f"--{name}") for name in unread)])
-
-
-def _once(findings: Sequence[Finding]) -> list[Finding]:
-    """Each fault once, worst first: with plugins an unregistered name is found twice."""
-    first = {(finding.rule, finding.what, finding.where): finding for finding in reversed(findings)}
-    return worst_first(reversed(first.values()))
+    return [*table.judged(run), *(not_known_here(f"--{name}") for name in unread)]
 
 
 def _cut(finding: Finding) -> Finding:
@@ -78,8 +75,9 @@ def verdict_of(words: Sequence[str], *, gpu_memory: float = 0, **options: Any) -
         runs = [replace(run, **options) for run in inputs.runs(words)]
     except SwiftGrpoExtError as error:
         return Verdict((_cut(not_known_here(error.what, error.where, error.fix)),))
-    findings = _once([finding for run in runs for finding in findings_of(run)])
-    return Verdict(tuple(map(_cut, findings)), tuple(runs))
+    # Each fault once: with plugins an unregistered name is found twice.
+    findings = {(each.rule, each.what, each.where): each for run in runs for each in findings_of(run)}
+    return Verdict(tuple(map(_cut, worst_first(findings.values()))), tuple(runs))
 
 
 def check(
@@ -97,7 +95,7 @@ def check(
     in what could be checked, 1 warnings, 2 the run will fail, 3 nothing could be checked.
     """
     console = Console(quiet=True) if as_json else console or Console()
-    if not host_table.is_kept() and not as_json:
+    if not host_table.is_kept():
         print(
             "The first check of an installation asks ms-swift what it takes: half a minute.", file=sys.stderr
         )
