@@ -81,7 +81,7 @@ def test_a_run_inside_of_a_rollouts_updates_says_that_it_makes_a_new_one(
     with told() as messages:
         again = arguments(tiny_qwen, digits, tmp_path / "run", **twice, resume_from_checkpoint=checkpoint)
         testing.run_in_process("rlhf", again)
-    lines = [line for line in messages if "inside of the 2 updates of a rollout" in line]
+    lines = [line for line in messages if "lies between the 2 updates of a rollout" in line]
     assert len(lines) == says
 
 
