@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
-from swift_grpo_ext.watch.causes import FEW_GROUPS, Cause, first_cause
+from swift_grpo_ext.watch.causes import FEW_GROUPS, first_cause
 from swift_grpo_ext.watch.held_out import TOTAL, HeldOutHistory, metric_of
 from swift_grpo_ext.watch.journal import read_events
 from swift_grpo_ext.watch.records import RewardFacts, RolloutFacts, RunFacts, StepFacts
@@ -80,18 +80,22 @@ def judge(run: LoggedRun) -> RunVerdict:
     history = held_out_history(run)
     causes = _of_monitors(run)
     cause = first_cause(list(_steps(run)), _typed(run), _PATIENCE)
-    if cause and cause.id not in causes:
-        causes[cause.id] = f"{cause.text}."
-    observed = (*_of_held_out(run, history), *causes.values(), *_silent_groups(run))
-    reasons = (*observed, *_damage(run), *_what_counts(run))
-    return _headline(run, history, cause, reasons)
+    of_all_steps = cause if cause and cause.dead and cause.steps == len(run.records) else None
+    if cause and not of_all_steps:
+        causes.setdefault(cause.id, f"{cause.text}.")
+    reasons = (
+        *_of_held_out(run, history),
+        *causes.values(),
+        *_silent_groups(run),
+        *_damage(run),
+        *_what_counts(run),
+    )
+    if of_all_steps:
+        return RunVerdict("bad", f"Nothing is learned: {of_all_steps.text}.", reasons)
+    return _headline(run, history, reasons)
 
 
-def _headline(
-    run: LoggedRun, history: HeldOutHistory, cause: Cause | None, reasons: tuple[str, ...]
-) -> RunVerdict:
-    if cause and cause.dead and cause.steps == len(run.records):
-        return RunVerdict("bad", f"Nothing is learned: {cause.text}.", reasons)
+def _headline(run: LoggedRun, history: HeldOutHistory, reasons: tuple[str, ...]) -> RunVerdict:
     names = [TOTAL, *run.reward_names]
     held_out = {name: change for name in names if (change := _held_out_change(history, name))}
     kind = "held-out " if history.metric in held_out else ""
@@ -196,7 +200,7 @@ def _silent_groups(run: LoggedRun) -> Iterable[str]:
     said = f"In {statistics.fmean(shares):.0%} of the groups of the last {len(shares)} steps"
     said += " all rewards were equal, so they taught nothing."
     if not any(known):
-        yield f"{said} Of which prompts is known once they are asked twice, with --log_completions true."
+        yield f"{said} Which prompts these were is known once prompts repeat, with --log_completions true."
         return
     yield (
         f"{said} To leave out prompts whose group before was already so would have spared "

@@ -45,6 +45,8 @@ from tests.watch.report.made_up_run import data_of, table, write_run
 def test_verdict(tmp_path, rewards, figures, level, headline):
     verdict = judge(read_run(write_run(tmp_path / "run", rewards, **figures)))
     assert verdict.level == level
+    said = verdict.headline.partition(": ")[2]
+    assert not any(said in reason for reason in verdict.reasons), "each sentence once"
     assert verdict.headline.startswith(headline)
 
 
