@@ -159,8 +159,10 @@ class Logging:
         host = self._host
         if not host.log_completions:  # of the configuration, so the same on every rank
             return
-        scorers = [each for each in host.reward_funcs if isinstance(each, Scored) and each.rule.tasks]
-        tasks = scorers[0].task_column if scorers else ""
+        tasks = next(
+            (each.task_column for each in host.reward_funcs if isinstance(each, Scored) and each.rule.tasks),
+            "",
+        )
         pictures = self._images_of(samples) or [([], None)] * len(samples)
         local = [
             (
