@@ -10,7 +10,6 @@ from functools import lru_cache
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
 from swift_grpo_ext.compat.broken_line import broken_line
 from swift_grpo_ext.doctor.check.facts.files import Row, drawn
@@ -153,6 +152,8 @@ def _stream(run: Run, path: Path) -> Iterator[Row]:
 @contextmanager
 def _alone(run: Run) -> Iterator[None]:
     """Context with the run's pixel limits, without logging, and without a rank's variables."""
+    from unittest.mock import patch  # imported only where rows are read
+
     values = ((name, run.environ.get(name)) for name in _PIXEL_VARIABLES)
     pixels = {name: value for name, value in values if isinstance(value, str)}
     own = {name: value for name, value in os.environ.items() if name not in host_table.OF_A_RUN}
