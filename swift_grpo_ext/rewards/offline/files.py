@@ -137,9 +137,8 @@ def _of_run(tables: Rows, path: Path) -> Iterator[dict[str, Any]]:
 def with_image_sizes(rows: Rows, folder: Path, gold: bool) -> Rows:
     """The rows, with the original sizes of local images (from here, else `folder`) where a row has none."""
     names = ("original", "resized") if gold else ("original",)
-    unknown = (
-        [1000, 1000] if gold else []
-    )  # a gold is converted to the answers' frame and back: any size will do
+    # A gold is converted to the answers' frame and back: any size will do.
+    unknown = [1000, 1000] if gold else []
     sized = []
     for row in rows:
         images = None if row.get(SIZES_COLUMN) else row.get("images")

@@ -135,8 +135,9 @@ class Scored:
     @property
     def not_finite(self) -> tuple[int, ...]:
         """Places of NaN and infinite scores in the last batch."""
-        faults = (INFINITE, NOT_A_NUMBER)
-        return tuple(row for row, outcome in enumerate(self.outcomes) if outcome.reason in faults)
+        return tuple(
+            row for row, outcome in enumerate(self.outcomes) if outcome.reason in (INFINITE, NOT_A_NUMBER)
+        )
 
     def with_gold(self, columns: Columns, missing: object = None) -> Columns:
         """Columns of a row or a batch in which the gold that the reward table names is its only one."""
@@ -203,12 +204,13 @@ class Scored:
                 if reply.ended == "value"
                 else [self._failed(report, reply, part, batch)] * len(part)
             )
-        names = " or ".join(self.gold)  # as the reward words it; the table may name another column
+        if gold := self.rule.gold:  # the reward names its own columns, not the table's
+            own = f"column {' or '.join(self.gold)}"
+            outcomes = [replace(each, reason=each.reason.replace(own, f"column {gold}")) for each in outcomes]
         for row, outcome in zip(part, outcomes, strict=True):
-            reason = outcome.reason.replace(f"column {names}", f"column {self.rule.gold or names}")
-            self.outcomes[row] = replace(outcome, reason=reason)
+            self.outcomes[row] = outcome
             if reply.ended != "skipped":
-                self._note(report, self.outcomes[row], row, batch)
+                self._note(report, outcome, row, batch)
 
     def _failed(self, report: Report, reply: Reply, part: Part, batch: Batch) -> Outcome:
         """The outcome of a failed part: no score, or that of a timeout; written to replay file and report."""
