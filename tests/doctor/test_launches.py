@@ -126,10 +126,18 @@ def test_memory_that_is_not_counted_is_named_and_not_judged(words):
     assert "not checked: memory with " in verdict.closing
 
 
+def test_a_model_called_print4_is_not_quantised():
+    words = f"NPROC_PER_NODE=8 {BASE} --reward_funcs accuracy --tuner_type full"
+    words = words.replace("Qwen/Qwen2.5-VL-7B-Instruct", "acme/print4/Qwen2.5-VL-7B-Instruct")
+    assert "quantised weights" not in found("train.sh", words, gpu_memory=24).closing
+
+
 def test_memory_under_accelerate_is_not_judged(monkeypatch):
     words = f"{BASE} --reward_funcs accuracy --tuner_type full --deepspeed zero2"
     launch = f"accelerate launch --num_processes 8 --config_file a.yaml -m swift.cli.{words[6:]}"
     assert "memory with accelerate launch" in found("train.sh", launch, gpu_memory=24).closing
+    installed = f"pip install -U accelerate  # for accelerate\nNPROC_PER_NODE=8 {words}"
+    assert "memory" in {one.rule for one in found("train.sh", installed, gpu_memory=4).findings}
     monkeypatch.setenv("ACCELERATE_USE_FSDP", "true")  # as the process of a preflight sees it
     verdict = command.verdict_of(words.split(), row_limit=0, gpu_memory=24)
     assert "memory with accelerate launch" in verdict.closing

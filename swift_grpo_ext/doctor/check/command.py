@@ -127,5 +127,4 @@ def _print(verdict: Verdict, findings: Sequence[Finding], console: Console, show
         place = f" [{finding.where}]" if finding.where else ""
         fix = f"\n        -> {finding.fix}" if finding.fix else ""
         text = f"{label}{finding.what}{place}{fix}"
-        colour = _COLOURS[finding.severity]
-        console.print(text, style=colour, markup=False, highlight=False, soft_wrap=True)
+        console.print(text, style=_COLOURS[finding.severity], markup=False, highlight=False, soft_wrap=True)

@@ -359,4 +359,6 @@ def _variables(before: str) -> dict[str, Word]:
         if world.isdecimal() and nodes.isdecimal():
             ranks = str(max(1, int(world) // max(1, int(nodes))))
         environ |= {"NPROC_PER_NODE": ranks, "NNODES": nodes}
+        if launcher[0] == "accelerate":  # its own file says how it shards
+            environ["ACCELERATE_DEEPSPEED_ZERO_STAGE"] = "$"
     return {name: Unknown(value) if re.search("[$`]", value) else value for name, value in environ.items()}

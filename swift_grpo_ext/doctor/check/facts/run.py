@@ -100,8 +100,7 @@ class Run:
     @property
     def by_accelerate(self) -> bool:
         """True if ``accelerate launch`` starts it, which shards by its own configuration file."""
-        is_set = not {"ACCELERATE_USE_FSDP", "ACCELERATE_DEEPSPEED_ZERO_STAGE"}.isdisjoint(self.environ)
-        return is_set or "accelerate" in self.launch.text
+        return not {"ACCELERATE_USE_FSDP", "ACCELERATE_DEEPSPEED_ZERO_STAGE"}.isdisjoint(self.environ)
 
     @property
     def colocates(self) -> bool:

@@ -50,7 +50,7 @@ _CHANGING = re.compile(
     "|sequence_parallel_size|deepspeed_autotp_size|use_liger_kernel|tuner_backend"
 )
 _USUAL: tuple[Any, ...] = (None, False, "adamw_torch", "adamw_torch_fused")
-_QUANTISED = re.compile(r"(?i)awq|gptq|int[48]|fp[48]|[48]bit|gguf")
+_QUANTISED = re.compile(r"(?i)awq|gptq|(?<!pr)int[48]|fp[48]|[48]-?bit|gguf")
 
 
 def _uncounted(run: Run) -> Iterator[str]:
