@@ -2,6 +2,8 @@ import pytest
 from math_verify import parse, verify
 
 from swift_grpo_ext.rewards.math_equality import math
+from swift_grpo_ext.rewards.values.mathematics import latex
+from tests.rewards.linear import assert_linear
 
 CASES = [
     (r"\frac{1}{2}", "$0.5$", 1),
@@ -113,3 +115,7 @@ def test_a_wrong_equation_is_wrong(answer):
 @pytest.mark.parametrize("answer", ["The answer is not 12.", r"\boxed{\neq 12}", "It is not 12."])
 def test_a_denial_is_not_the_value(answer):
     assert scored(answer, "12") == 0
+
+
+def test_a_flood_of_spaces_is_linear():
+    assert_linear(lambda text: latex(f"1{text}x"), " ", 16_000)
