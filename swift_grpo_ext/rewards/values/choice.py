@@ -27,9 +27,11 @@ _SEVERAL = re.compile(
     r"|[A-Z]{2,26}"
 )
 _LETTER = re.compile(r"[A-Z]")
-# Ignored when option texts are compared: spaces of LaTeX, braces, dollar signs, quotes, marks of emphasis.
+# Ignored when option texts are compared: spaces of LaTeX, braces, dollar signs, quotes, marks of emphasis,
+# the size of a fraction, the mark that raises a degree's sign.
 _LOOSE = re.compile(
-    r"\\[,;!: ()]|\\(?:text|mathrm|mathbf|textbf|displaystyle|left|right)\b|[\s{}$\\*`\"'“”~]"
+    r"(?<=\\)[dt](?=frac)|\^(?=\{?\s?\\circ)|\\[,;!: ()]"
+    r"|\\(?:text|mathrm|mathbf|textbf|displaystyle|left|right|q?quad)\b|[\s{}$\\*`\"'“”~]"
 )
 # A lone letter, as it names another option; "A" and "I" only with a mark, for they are words, too.
 _MARKED = re.compile(r"(?<![\w'])(?:[B-HJ-Z](?![\w'])|[AI](?=[).:]))")
@@ -37,7 +39,7 @@ _MARKED = re.compile(r"(?<![\w'])(?:[B-HJ-Z](?![\w'])|[AI](?=[).:]))")
 
 def plain(text: str) -> str:
     """An option's text as it is compared: without case, spaces, signs of LaTeX and its full stop."""
-    return _LOOSE.sub("", text.replace("dfrac", "frac").replace("tfrac", "frac")).casefold().rstrip(".。")
+    return _LOOSE.sub("", text.replace("°", r"\circ")).casefold().rstrip(".。")
 
 
 def read(text: str, options: Mapping[str, str]) -> str:

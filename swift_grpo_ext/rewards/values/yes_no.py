@@ -4,7 +4,7 @@
 [True, False, True, True, False, True, False]
 
 Nothing else is one: ``sure``, ``right``, ``of course``, ``no dog``, ``not quite``, ``there is none``, ``yes
-or no``; nor is a yes with a no behind it, ``Yes, but no``, or a refusal, ``No, I cannot tell``.
+or no``; nor is a yes with a no behind it, ``Yes, but no``, ``是，不是``, or a refusal, ``No, I cannot tell``.
 """
 
 import re
@@ -15,12 +15,14 @@ GRAMMAR = "yes or no (yes, no, true, false, 是, 否, 对, 错)"
 YES = ("yes", "true", "yeah", "yep", "是", "是的", "对", "对的", "正确")
 NO = ("no", "false", "nope", "否", "不是", "不", "错", "错误", "不对")
 _WORDS = dict.fromkeys(YES, True) | dict.fromkeys(NO, False)
-_FIRST = re.compile(r"([a-z]{2,5}|[\u4e00-\u9fff]{1,2})\s?(?:[,.;:!。—]|--?\s)(.*)", re.DOTALL)
-# Words that take it back: the other word, a doubt, a refusal.
+_FIRST = re.compile(r"([a-z]{2,5}|[\u4e00-\u9fff]{1,2})\s?[,.:。](.*)", re.DOTALL)
+# What takes it back: the other word, a doubt, a refusal.
 _AGAIN = re.compile(
-    r"\b(?:yes|true|yeah|yep|no|false|nope)\b(?=\s*(?:[,.;:!?]|\Z))|也不?[是对]|无法|不确定|不清楚"
-    r"|\b(?:maybe|not (?:sure|enough|clear|possible)|unclear|depends|hard to|sorry|refuse|unable|impossible"
-    r"|can(?:no|'|’)?t (?:answer|tell|say|view|determine|be determined))\b"
+    r"\b(?:yes|yeah|yep)\b|\b(?:true|no|false|nope)\b(?=\s*(?:[,.;:!?]|\Z))"
+    r"|(?:\A|[,;。但])\s?(?:不是|不对?|是的?|否|对的?|错误?|正确)(?=\s?(?:[,;.。!]|\Z))"
+    r"|也.{0,3}[是对否]|无法|不确定|不清楚"
+    r"|\b(?:maybe|not (?:really )?(?:sure|enough|clear|possible)|unclear|insufficient|depends|hard to|sorry"
+    r"|refuse|unable|impossible|can(?:no|'|’| no)?t (?:answer|tell|say|view|determine|be determined))\b"
 )
 
 
