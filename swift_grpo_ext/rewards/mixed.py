@@ -40,7 +40,7 @@ def kind_of(gold: str, has_options: bool = False) -> Kind:
         return "yes or no"
     if (
         _is(number.read, text)
-        and re.search(r"\d", text)
+        and re.match(r"(?!\d{3}0s\Z).*\d", text)  # the 1990s are not seconds
         and (number.read(text).unit.dimension or not _NOUN.search(text))
     ):
         return "number"

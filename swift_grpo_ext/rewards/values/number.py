@@ -22,22 +22,19 @@ GRAMMAR = "number (one number, with its unit at most)"
 MAX_UNIT = 50  # characters
 _DIGITS = r"\d{1,3}(?:(?:,\d{3})+|(?: \d{3})+(?![\d ]))(?:\.\d+)?|\d{1,300}(?:\.\d{0,300})?|\.\d{1,300}"
 _NUMBER = re.compile(
-    rf"([-+−]?)\s?(?:US)?[$€£¥₹]?\s?([-+−]?)({_DIGITS})(?:\s?/\s?({_DIGITS}))?"
+    rf"(?![-+−]\s?(?:US)?[$€£¥₹]?\s?[-+−])([-+−]?)\s?(?:US)?[$€£¥₹]?\s?([-+−]?)({_DIGITS})(?:\s?/\s?({_DIGITS}))?"
     r"(?:\s?[×*]\s?10\s?\^\s?\{?([-+]?\d{1,3})\}?|[eE]([-+]?\d{1,3})(?![\w.]))?"
 )
 _SCALE = re.compile(
     r"\s?((?:thousand|million|billion|trillion)(?=s?\b)|(?:bn|mn|tn|[kMb])\b|[十百千万萬亿億]{1,2})s?"
 )
-_WHAT = re.compile(rf"{NOUN}|[\u4e00-\u9fff]{{1,6}}", re.IGNORECASE)
-_FRACTION = re.compile(r"\\[dt]?frac(?:\s?\{(\d{1,99})\}\s?\{(\d{1,99})\}|(\d)(\d))")
+_WHAT = re.compile(NOUN, re.IGNORECASE)
 _LATEX = (
+    (re.compile(r"\\[dt]?frac(?:\s?\{(\d{1,99})\}\s?\{(\d{1,99})\}|(\d)(\d))"), r"\1\3/\2\4"),
     (re.compile(r"\s?\^?\s?\{?\s?\\(?:circ|degree)s?\s?\}?"), "°"),
     (re.compile(r"\\times\b"), "×"),
-    (
-        re.compile(r"\\[,;!% ]|\{,\}(?=\d)"),
-        lambda sign: "%" if sign[0] == "\\%" else " " * (sign[0] != "{,}"),
-    ),
-    (re.compile(r"\\\$"), "$"),
+    (re.compile(r"\\[,;! ]"), " "),
+    (re.compile(r"\{,\}(?=\d)|\\(?=[$%])"), ""),
 )
 
 
@@ -66,7 +63,6 @@ def read(text: str) -> Quantity:
     """
     plain = text
     if "\\" in plain or "{" in plain:
-        plain = _FRACTION.sub(r"\1\3/\2\4", plain)
         for pattern, sign in _LATEX:
             plain = pattern.sub(sign, plain)
     if plain.lower() in WORDS:
