@@ -11,10 +11,11 @@ Json: TypeAlias = "bool | int | float | str | Sequence[Json] | Mapping[str, Json
 
 _WORDS = {"True": "true", "False": "false", "None": "null"}
 MAX_LITERAL = 2_000  # characters of a literal of Python
-# Python's own forms: 'text', True, (1, 2). A text in double quotes stays as it is, and so does
-# everything behind a quote that nothing closes.
+# Python's own forms: 'text', True, (1, 2), a comma behind the last item. A text in double quotes stays as it
+# is, and so does everything behind a quote that nothing closes.
 _PYTHON = re.compile(
-    r"'((?:[^'\\]|\\.)*)'|\"(?:[^\"\\]|\\.)*\"|['\"].*|\b(True|False|None)\b|([()])", re.DOTALL
+    r"'((?:[^'\\]|\\.)*)'|\"(?:[^\"\\]|\\.)*\"|['\"].*|\b(True|False|None)\b|([()]|,(?=\s{0,64}[\])}]))",
+    re.DOTALL,
 )
 
 
@@ -77,7 +78,7 @@ def _as_json(part: re.Match[str]) -> str:
     if text is not None:
         quoted = text.replace("\\'", "'").replace('\\"', '"').replace('"', '\\"')
         return f'"{quoted}"'
-    return _WORDS[word] if word else {"(": "[", ")": "]"}.get(bracket, part[0])
+    return _WORDS[word] if word else {"(": "[", ")": "]", ",": ""}.get(bracket, part[0])
 
 
 def decoded(value: Json, *decoders: Callable[[str], Json], otherwise: Any = None) -> Any:

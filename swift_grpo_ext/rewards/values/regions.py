@@ -9,7 +9,8 @@
 True
 >>> [read(text, "both")[0].place for text in (
 ...     "[5, 6]", "(5, 6)", "x=5, y=6", "click(5, 6)", '{"point_2d": [5, 6]}', '<point x="5" y="6">',
-... )] == [(5, 6)] * 6
+...     "click(point='<point>5 6</point>')",
+... )] == [(5, 6)] * 7
 True
 
 A key for a place holds numbers, not another object. Nothing else may stand beside a place: ``about
@@ -66,12 +67,14 @@ _MAX_DEPTH = 6
 
 _N = r"-?\d{1,7}(?:\.\d{0,15})?"
 _NUMBER = re.compile(_N)
-_CALLED = re.compile(r"(?:\w{1,20}\.)?(?:click|tap|left_click|move_?to)\s?(?=\()")
-_BRACKETS = re.compile(r"[\[\]()]")
+_CALLED = re.compile(
+    r"(?:\w{1,20}\.)?(?:click|tap|left_click|move_?to)\s?(?:\((?:point|start_box)\s?=\s?['\"]|(?=\())"
+)
+_BRACKETS = re.compile(r"[\[\]()]|</?point>|<\|box_(?:start|end)\|>")
 _GROUP = re.compile(
     rf"\s*(?:x\s?[=:]\s?)?{_N}(?:px)?(?:[,;\s]\s{{0,4}}(?:y\s?[=:]\s?)?{_N}(?:px)?){{1,3}}\s*"
 )
-_BETWEEN = re.compile(r"[\s,;]*(?:to|->?)?\s*")
+_BETWEEN = re.compile(r"[\s,;'\"]*(?:to|->?)?\s*")
 # Forms of model families: an object in marks, with its name before it or not; four or two location tokens; a
 # tag of points, as Molmo writes it.
 _MARKED = re.compile(
