@@ -66,7 +66,7 @@ class Action:
             return ""
         (x1, y1), (x2, y2) = pointed_at(self.target.place), pointed_at(self.end.place)
         ways = {"up": y1 - y2, "down": y2 - y1, "left": x1 - x2, "right": x2 - x1}
-        longest = max(ways, key=lambda way: ways[way])
+        longest = max(ways, key=ways.__getitem__)
         return longest if ways[longest] > 0 else ""
 
     def __str__(self) -> str:
@@ -142,10 +142,8 @@ def status_of(text: str) -> str:
 
 
 def _direction_of(text: str) -> str:
-    """The direction that a text names alone, "" if none or several."""
-    words = re.findall(r"[a-z]+|[上下左右]", text.casefold())
-    named = {_DIRECTIONS[word] for word in words if word in _DIRECTIONS}
-    return named.pop() if len(named) == 1 else ""
+    """The direction that a text is, "" for any other text."""
+    return _DIRECTIONS.get(text.strip().casefold().removeprefix("向"), "")
 
 
 def action_of(value: Mapping[str, Any], order_of: OrderOf = as_corners) -> Action | None:
@@ -187,16 +185,30 @@ def _by_role(value: Mapping[str, Any], depth: int = 0) -> dict[str, Any]:
             entries = _by_role(inner, depth + 1)
         for name, each in entries.items():
             # {"type": "function", "name": "click"}: the one that is an action
-            if name not in by_role or (name == "action" and word_of(str(by_role[name])) not in KINDS):
+            if name == "action" and word_of(str(by_role.get(name))) not in KINDS:
                 by_role[name] = each
+            _give(by_role, name, each)
     return by_role if depth else _with_ends(by_role)
+
+
+def _give(given: dict[str, Any], role: str, value: Json) -> None:
+    """Give a role its value, if it has none yet.
+
+    Raises:
+        Unread: It is another place than the one that the role has, and both are boxes or both points.
+    """
+    here = given.setdefault(role, value)
+    if here is not value and role == "place":
+        one, other = _one(here, as_corners), _one(value, as_corners)
+        if one and other and one.is_box is other.is_box and one != other:
+            raise Unread(f"two places of one action, {here!r:.40} and {value!r:.40}")
 
 
 def _with_ends(given: dict[str, Any]) -> dict[str, Any]:
     """Add ``place``, where the action is or starts, and ``end``, where it ends."""
     for role, x, y in (("place", "x", "y"), ("end", "x2", "y2")):
         if x in given and y in given:
-            given.setdefault(role, [given[x], given[y]])
+            _give(given, role, [given[x], given[y]])
     path = given.get("path")
     roles = ("start", "place", "end", "to")
     places = path if isinstance(path, list) else [given[role] for role in roles if role in given]
@@ -227,6 +239,6 @@ def _text(given: Mapping[str, Any], roles: list[str]) -> str:
 def _direction(given: Mapping[str, Any]) -> str:
     """The direction of a scroll, by its word or by the sign of its amount."""
     named = [_direction_of(str(given[role])) for role in ("direction", "to", "text") if role in given]
-    amounts = [(given[role], words) for role, words in _AMOUNTS.items() if role in given]
+    amounts = [(given.get(role), words) for role, words in _AMOUNTS.items()]
     signed = [words[amount < 0] for amount, words in amounts if isinstance(amount, (int, float)) and amount]
     return next(filter(None, [*named, *signed]), "")

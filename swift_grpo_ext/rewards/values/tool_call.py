@@ -12,11 +12,11 @@ Nothing is ever run, and a call in which a key stands twice does not count.
 
 import re
 from collections.abc import Iterator
-from itertools import zip_longest
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from swift_grpo_ext.rewards.contract import Unread
-from swift_grpo_ext.rewards.json_text import DECODER, Json, decoded, literal, strict
+from swift_grpo_ext.rewards.json_text import DECODER, Json, decoded, literal, once_each, strict
 from swift_grpo_ext.rewards.values.call import call_in
 
 GRAMMAR = 'tool call ({"name": ..., "arguments": {...}}, or the model family\'s own form)'
@@ -85,14 +85,17 @@ def read_all(text: str) -> list[ToolCall]:
 
 def _tagged(text: str) -> Iterator[ToolCall]:
     starts = list(_TAGGED.finditer(text))[:MAX_CALLS]
-    for start, following in zip_longest(starts, starts[1:]):
-        body = text[start.end() : following.start() if following else len(text)]
-        yield ToolCall(start[start.lastindex or 1], _arguments(body))
+    ends = [*(start.start() for start in starts[1:]), len(text)]
+    for start, end in zip(starts, ends, strict=False):
+        with suppress(ValueError):  # an argument stands there twice
+            yield ToolCall(start[start.lastindex or 1], _arguments(text[start.end() : end]))
 
 
 def _arguments(body: str) -> dict[str, Json]:
     groups = (argument.groups() for argument in _ARGUMENT.finditer(body))
-    return {(first or second or third).strip(): _value(raw) for first, second, third, raw in groups}
+    return once_each(
+        [((first or second or third).strip(), _value(raw)) for first, second, third, raw in groups]
+    )
 
 
 def _with_json(text: str) -> Iterator[ToolCall]:
