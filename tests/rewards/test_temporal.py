@@ -124,6 +124,8 @@ FRAMES = {"videos": [["frame.png"] * 301], "solution": [1, 3]}
         (FRAMES, {"FPS": "30"}, ""),
         ({**FRAMES, "fps": 30, "chat_template_kwargs": {"raw_fps": 30}}, {}, ""),
         ({**FRAMES, "fps": "many"}, {}, "without a frame rate"),
+        ({**FRAMES, "chat_template_kwargs": 5}, {}, "without a frame rate"),
+        ({**FRAMES, "videos": 5}, {}, ""),
     ],
 )
 def test_times_of_frames_are_known_or_invented(columns, environ, words):

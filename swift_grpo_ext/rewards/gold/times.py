@@ -16,12 +16,14 @@ def invented_times(columns: Columns, environ: Mapping[str, str] = os.environ) ->
     A video file has its frame rate. Of a list of frames ms-swift writes frame k as k / FPS seconds, or as
     k / ``raw_fps`` where the row's ``chat_template_kwargs`` have that (Qwen3-VL).
     """
-    videos = columns.get("videos") or ()
-    frames = next((video for video in videos if isinstance(video, (list, tuple))), None)
+    videos = columns.get("videos")
+    clips = videos if isinstance(videos, (list, tuple)) else ()
+    frames = next((video for video in clips if isinstance(video, (list, tuple))), None)
     if not frames:
         return ""
-    options = columns.get("chat_template_kwargs") or {}
-    said = _number(options.get("raw_fps")) or _number(environ.get("FPS"))
+    options = columns.get("chat_template_kwargs")
+    own = options.get("raw_fps") if isinstance(options, Mapping) else None
+    said = _number(own) or _number(environ.get("FPS"))
     true = next(filter(None, (_number(columns.get(name)) for name in _RATES)), said)
     written = said or _USUAL
     if true == written:
