@@ -48,7 +48,7 @@ def _gold_letters(columns: Columns, options: dict[str, str]) -> frozenset[str]:
     gold = gold_value(columns, GOLD)
     letters: set[str] = set()
     for part in gold if isinstance(gold, list) else [gold]:
-        if isinstance(part, int) and not isinstance(part, bool) and 0 <= part < len(options):
+        if type(part) is int and 0 <= part < len(options):
             letters.add(list(options)[part])
             continue
         letters |= as_gold(read_all, bare_gold(str(part)), options)

@@ -93,8 +93,7 @@ def restored(value: Any) -> Any:
     one column is loaded as ``3.0``. Inside an object, a text of JSON is decoded.
     """
     if isinstance(value, str):
-        _, opened, block = value.rpartition("<answer>")
-        return (block.partition("</answer>")[0] if opened else value).strip()
+        return value.rpartition("<answer>")[2].partition("</answer>")[0].strip()
     if callable(convert := getattr(value, "tolist", None)):
         return restored(convert())
     if isinstance(value, float):

@@ -186,23 +186,23 @@ def last_block(text: str) -> str | None:
 
 def _within(text: str, kind: Kind) -> str:
     block = last_block(text)
+    inside = text if block is None else block
     if kind in ("long", "fenced"):
-        return text if block is None else block
+        return inside
     if kind == "leading" or (block or "").startswith("**"):
-        text = _MARKUP.sub("", text if block is None else block)
-        block = block and text
-    if "\\" in text and (boxed := boxes(text if block is None else block, last_line=block is None)):
+        inside = _MARKUP.sub("", inside)
+    if "\\" in inside and (boxed := boxes(inside, last_line=block is None)):
         return ", ".join(dict.fromkeys(boxed)) if kind == "several" else _only(boxed)
     if block is not None:
-        return _behind_label(block)
-    if kind == "located" and (place := _located(text)):
+        return _behind_label(inside)
+    if kind == "located" and (place := _located(inside)):
         return place
-    if (line := _said(text, kind)) is not None:
+    if (line := _said(inside, kind)) is not None:
         return line
-    if kind != "leading" and not _is_short(text):
+    if kind != "leading" and not _is_short(inside):
         nowhere = f"no <answer>, no \\boxed{{}}, no last line 'Answer: ...', and over {MAX_WORDS} words"
-        raise Unread(f"{nowhere}, which end in {text[-60:]!r}")
-    return text
+        raise Unread(f"{nowhere}, which end in {inside[-60:]!r}")
+    return inside
 
 
 def _behind_label(text: str) -> str:
@@ -318,8 +318,7 @@ def unwrapped(text: str) -> str:
 def bare_gold(text: str) -> str:
     r"""A gold without what wraps it: what follows ``####``, or stands in the last ``\boxed{}``."""
     text = text.rpartition("####")[2].strip()[: MAX_ANSWER_CHARS + 1]
-    boxed = boxes(text) if "\\" in text else []
-    text = ", ".join(dict.fromkeys(boxed)) or text
+    text = ", ".join(dict.fromkeys(boxes(text))) or text
     return unwrapped(_behind_label(narrow(text)))
 
 
