@@ -22,7 +22,7 @@ GRAMMAR = "number (one number, with its unit at most)"
 MAX_UNIT = 50  # characters
 _DIGITS = r"\d{1,3}(?:(?:,\d{3})+|(?: \d{3})+(?![\d ]))(?:\.\d+)?|\d{1,300}(?:\.\d{0,300})?|\.\d{1,300}"
 _NUMBER = re.compile(
-    rf"(?![-+−]\s?(?:US)?[$€£¥₹]?\s?[-+−])([-+−]?)\s?(?:US)?[$€£¥₹]?\s?([-+−]?)({_DIGITS})(?:\s?/\s?({_DIGITS}))?"
+    rf"(?![-+−]\s?(?:US)?[$€£¥₹]?\s?[-+−])([-+−]?)\s?(?:US)?([$€£¥₹]?)\s?([-+−]?)({_DIGITS})(?:\s?/\s?({_DIGITS}))?"
     r"(?:\s?[×*]\s?10\s?\^\s?\{?([-+]?\d{1,3})\}?|[eE]([-+]?\d{1,3})(?![\w.]))?"
 )
 _SCALE = re.compile(
@@ -76,7 +76,7 @@ def read(text: str) -> Quantity:
 
 def _with_unit(number: re.Match[str], rest: str) -> Quantity | None:
     """The number with what stands behind it; None if that is more than a scale and a unit."""
-    before, sign, digits, divisor, power, exponent = number.groups()
+    before, currency, sign, digits, divisor, power, exponent = number.groups()
     value = _float(digits)
     if divisor:
         value = value / _float(divisor) if _float(divisor) else math.nan
@@ -84,7 +84,7 @@ def _with_unit(number: re.Match[str], rest: str) -> Quantity | None:
     if scale := _SCALE.match(rest):
         value *= SCALES.get(scale[1], math.nan)
         rest = rest[scale.end() :]
-    unit = find_unit(rest.strip(" ~")) if 0 < len(rest) < MAX_UNIT else NO_UNIT
+    unit = find_unit(rest.strip(" ~") or currency) if len(rest) < MAX_UNIT else NO_UNIT
     if rest and unit is NO_UNIT and not _WHAT.fullmatch(rest):
         return None
     whole = "." not in digits and not (divisor or power or exponent)
