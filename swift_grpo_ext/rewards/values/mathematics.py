@@ -31,6 +31,7 @@ _RAISED = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺ⁿ", "0123456789-+n")
 _UNITS = (
     r"(?:mm|cm|dm|km|kg|mg|ml|units?|degrees?|inch(?:es)?|feet|ft|meters?|metres?|miles?|hours?|minutes?|seconds?"
     r"|dollars?|cents?|years?|days?|people|ways|m)"
+    r"(?:(?:/| per )(?:s|h|min|second|minute|hour|day)(?![A-Za-z]))?"
 )
 # `_TYPED` applies before signs become LaTeX, `_FORMS` after.
 _TYPED = (
@@ -49,10 +50,11 @@ _TYPED = (
 )
 _FORMS = (
     (re.compile(r"\*\*"), "^"),
-    (re.compile(r"\\(?:text(?:rm)?|mbox)\s?\{\s*([^{}]{0,80})\}"), r" \1"),
+    (re.compile(r"\\(?:text(?:rm)?|mathrm|mbox)\s?\{[\s~]*([^{}]{0,80})\}"), r" \1"),
     (
         re.compile(
-            rf"(?:(?<=[\d)}}])|(?<=\\pi ))\s?(?:square |cubic |sq\.? )?{_UNITS}(?![A-Za-z])"
+            r"(?:(?<=[\d)}])|(?<=\\pi ))(?:\\[,;: ]|[\s~]){0,4}(?:square |cubic |sq\.? )?"
+            rf"{_UNITS}(?![A-Za-z])"
             r"(?:\s?\^?\s?\{?[23]\}?)?\s*\Z|(?:(?<=[\d)}])|(?<=\\pi ))\s?[\u4e00-\u9fff]{1,8}\s*\Z",
             re.IGNORECASE,
         ),
@@ -81,7 +83,7 @@ _LEFT_OUT = re.compile(
     r"[dtc]?frac|sqrt|pi|times|cdot|div|left|right|[bB]igg?[lr]?|circ|degree|infty|cup|cap|setminus|emptyset"
     r"|varnothing|pm|mp|[lg][et]q?|[lg]eqslant|in|approx|(?:arc)?(?:sin|cos|tan)h?|cot|sec|csc|log|ln|lg|exp|sum|prod"
     r"|int|lim|[dt]?binom|max|min|gcd|lcm|[lr](?:floor|ceil|vert|brace|brack)|vert|angle|triangle|text|math[a-z]+"
-    r"|operatorname|q?quad|displaystyle|limits|overline|bar|vec|hat|begin|end|boxed|alpha|beta|gamma|delta|epsilon"
+    r"|operatorname|[lL]arge|q?quad|displaystyle|limits|overline|bar|vec|hat|begin|end|boxed|alpha|beta|gamma|delta|epsilon"
     r"|theta|lambda|mu|nu|rho|sigma|tau|phi|varphi|omega)(?![A-Za-z]))([A-Za-z]+)"
 )
 _EQUALS = re.compile(r"(?<![<>!\\])(?:=(?!=)|\\approx|≈)")

@@ -15,7 +15,7 @@ GRAMMAR = "yes or no (yes, no, true, false, 是, 否, 对, 错)"
 YES = ("yes", "true", "yeah", "yep", "是", "是的", "对", "对的", "正确")
 NO = ("no", "false", "nope", "否", "不是", "不", "错", "错误", "不对")
 _WORDS = dict.fromkeys(YES, True) | dict.fromkeys(NO, False)
-_FIRST = re.compile(r"([a-z]{2,5}|[\u4e00-\u9fff]{1,2})\s?[,.:。](.*)", re.DOTALL)
+_FIRST = re.compile(r"([a-z]{2,5}|[\u4e00-\u9fff]{1,2})\s?(?:[,.;:。—]|!\Z|--?\s)(.*)", re.DOTALL)
 # What takes it back: the other word, a doubt, a refusal.
 _AGAIN = re.compile(
     r"\b(?:yes|yeah|yep)\b|\b(?:true|no|false|nope)\b(?=\s*(?:[,.;:!?]|\Z))"
