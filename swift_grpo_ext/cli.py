@@ -16,6 +16,7 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
+    rich_markup_mode=None,  # its tables cut the names of options at 80 columns
 )
 
 
@@ -254,7 +255,7 @@ def refuse_gone(command: str) -> None:
 def main() -> None:
     """Entry of the console script: an error of ours, or of a file, is one line on stderr and exit code 2."""
     try:
-        refuse_gone(next(iter(sys.argv[1:]), ""))
+        refuse_gone("".join(sys.argv[1:2]))
         app()
     except (SwiftGrpoExtError, OSError) as error:
         print(error, file=sys.stderr)
