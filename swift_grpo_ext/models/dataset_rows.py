@@ -15,8 +15,6 @@ from swift_grpo_ext.models.text import label
 if TYPE_CHECKING:
     from datasets import Dataset
 
-# What the host's templates raise for a row of another form, such as a box of an image that is not there.
-HOST_REFUSES = (ValueError, TypeError, LookupError, AttributeError, AssertionError, ZeroDivisionError)
 _LONGEST = 160  # characters of an error of the host's
 _SHOWN = 3
 _MOST_TRIED = 256

@@ -17,6 +17,8 @@ ANSWERS = ("assistant", "tool_call")  # roles of what the model writes
 ASKS = ("user", "tool_response", "tool")  # roles of what a completion follows
 TAGS = tuple(f"<{medium}>" for medium in MEDIA)
 Message = Mapping[str, Any]
+# What the host's templates raise for a row of another form, such as a box of an image that is not there.
+HOST_REFUSES = (ValueError, TypeError, LookupError, AttributeError, AssertionError, ZeroDivisionError)
 _OLD_FORM = re.compile(r"<img>([^<]+)</img>")
 _SHOWN = 60
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
 import datetime
 import functools
@@ -237,6 +236,8 @@ class Reward:
         self, completion: Completion, columns: Columns, defaults: Columns | None = None, **parameters: object
     ) -> Outcome:
         """Like calling it, with what was read and why; a row's columns override `defaults`."""
+        import asyncio  # only here: the command line imports this module at every start
+
         scored = self.awaited(completion, columns, defaults, **parameters)
         return asyncio.run(scored) if self.cost == "async" else finished(scored)
 

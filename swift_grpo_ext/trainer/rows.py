@@ -14,7 +14,7 @@ from swift_grpo_ext.models import dataset_rows
 from swift_grpo_ext.models.image_pipeline import upright
 from swift_grpo_ext.models.images import source_key
 from swift_grpo_ext.models.template import VisionTemplate, images_in
-from swift_grpo_ext.models.text import why_no_completion
+from swift_grpo_ext.models.text import HOST_REFUSES, why_no_completion
 from swift_grpo_ext.ms_swift.shared import MaxLengthError, get_logger, remove_response
 from swift_grpo_ext.once import Once
 from swift_grpo_ext.rewards.gold.times import invented_times
@@ -237,7 +237,7 @@ class Rows:
         if problem := why_no_completion(messages):
             return RowProblem(problem)
         # Of other templates ms-swift would replace a row whatever a model's processor raises.
-        refused = (DatasetRowError, *dataset_rows.HOST_REFUSES) if self._describes_template else (Exception,)
+        refused = (DatasetRowError, *HOST_REFUSES) if self._describes_template else (Exception,)
         try:
             self._host.template.encode({**row, "messages": messages})
         except MaxLengthError as error:

@@ -19,8 +19,7 @@ from swift_grpo_ext.doctor.check.host import table as host_table
 from swift_grpo_ext.doctor.check.unknown import decided
 from swift_grpo_ext.errors import DatasetRowError, SwiftGrpoExtError
 from swift_grpo_ext.findings import NotKnownError
-from swift_grpo_ext.models.dataset_rows import HOST_REFUSES
-from swift_grpo_ext.models.text import check_tags
+from swift_grpo_ext.models.text import HOST_REFUSES, check_tags
 
 _FILES = (".jsonl", ".json", ".csv", ".parquet", ".txt", ".arrow")
 _PIXEL_VARIABLES = (
@@ -100,7 +99,7 @@ def datasets(run: Run) -> tuple[Dataset, ...]:
     named = {"dataset": decided(args.dataset), **args.said("val_dataset")}
     names = [(flag, name) for flag in named for name in named[flag] or []]
     read = [_dataset(run, flag, name) for flag, name in names * bool(run.row_limit)]
-    return tuple(_encoded(run, read))
+    return tuple(_encoded(run, read)) if read else ()
 
 
 def samples_of(read: Sequence[Dataset]) -> list[SeenRow]:
