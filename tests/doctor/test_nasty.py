@@ -27,6 +27,11 @@ FILES = {
     "substitutions.sh": b'"$(' * 50_000,
     "here.sh": b"<<A\n" * 60_000,
     "tests.sh": b"[" * 100_000,
+    "bomb_without_blanks.yaml": BOMB.replace(", ", ",").encode(),
+    "no_table.yaml": b"rlhf_type: grpo\ntrain: [1]\n",
+    "no_variables.yaml": b"rlhf_type: grpo\nENV: [1]\n",
+    "no_number.yaml": b"rlhf_type: grpo\ntrain: {gpus: many, seed: 1}\n",
+    "no_nodes.yaml": b"rlhf_type: grpo\nnnodes: 0\ntrain: {gpus: 8, seed: 1}\n",
     "lists.yaml": b"- " * 30_000,
     "commands.sh": b"swift rlhf --seed 1\n" * 3_000,
 }
@@ -42,6 +47,15 @@ def test_the_answer_is_a_line_in_a_moment(name, tmp_path, capsys):
     assert printed[0].startswith("could not check: ")
     assert len(printed) <= 2
     assert max(map(len, printed)) < 400
+    assert "check itself fails" not in printed[0]
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("name", ["pipe.sh", "pipe.yaml", "pipe.json"])
+def test_a_pipe_that_nobody_writes_to_is_not_waited_for(name, tmp_path, capsys):
+    os.mkfifo(tmp_path / name)
+    assert command.check([name], quick=True) == command.COULD_NOT_CHECK
+    assert "no such " in capsys.readouterr().out
 
 
 def test_many_words_and_values_that_double_take_a_moment():

@@ -8,7 +8,7 @@ from typing import Any
 
 from swift_grpo_ext.deepspeed import presets
 from swift_grpo_ext.doctor.check.host import table as host_table
-from swift_grpo_ext.errors import SwiftGrpoExtError
+from swift_grpo_ext.errors import SwiftGrpoExtError, in_a_line
 from swift_grpo_ext.findings import NotKnownError
 
 CONFIG_SUFFIXES = (".yaml", ".yml", ".json")
@@ -50,7 +50,15 @@ def config_words(path: Path) -> tuple[list[str], dict[str, str]]:
     Raises:
         SwiftGrpoExtError: it cannot be read, or is not a table of arguments.
     """
-    table = _config(path)
+    try:
+        return _words(_config(path))
+    except Exception as error:  # it may hold anything
+        fix = "one `name: value` a line, or SWIFT_GRPO_EXT_PREFLIGHT=only before the command that starts it"
+        what = f"cannot be read: {in_a_line(error)}"[:200]
+        raise SwiftGrpoExtError(what, where=str(path), fix=fix) from None
+
+
+def _words(table: dict[str, Any]) -> tuple[list[str], dict[str, str]]:
     environ = {str(name): str(value) for name, value in (table.pop("ENV", None) or {}).items()}
     groups = [table.pop(name, None) or {} for name in ("teacher", "rollout", "train")]
     gpus = [group.pop("gpus", 1) for group in groups]
@@ -72,25 +80,22 @@ def _config(path: Path) -> dict[str, Any]:
     """The table of a configuration file.
 
     Raises:
-        SwiftGrpoExtError: it cannot be read, or is not a table of arguments.
+        FileNotFoundError: it is not a file, or none that can be opened.
+        ValueError: it is not a table, or too large.
     """
     import yaml
 
-    try:
-        with path.open(encoding="utf-8") as file:
-            text = file.read(_MOST_OF_A_CONFIG)
-        # YAML aliases may expand exponentially, and each bracket is a recursion of the reader.
-        is_nested = len(re.findall(r"(?<!\S)\*\w", text)) > 20 or text.count("[") + text.count("{") > 500
-        is_large = is_nested or len(text) == _MOST_OF_A_CONFIG
-        table = {} if is_large else json.loads(text) if path.suffix == ".json" else yaml.safe_load(text)
-        fault = "too large or too nested" if is_large else ""
-    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
-        fault = f"cannot be read: {str(error).splitlines()[0]}"
-    if not fault and (not isinstance(table, dict) or {"apiVersion", "tasks"}.intersection(table)):
-        fault = "a manifest, not a table of arguments"
-    if fault:
-        fix = "one `name: value` a line, or SWIFT_GRPO_EXT_PREFLIGHT=only before the command that starts it"
-        raise SwiftGrpoExtError(fault, where=str(path), fix=fix)
+    if not path.is_file():  # a pipe would never end
+        raise FileNotFoundError("no such file")
+    with path.open(encoding="utf-8") as file:
+        text = file.read(_MOST_OF_A_CONFIG)
+    # YAML aliases may expand exponentially, and each bracket is a recursion of the reader.
+    is_nested = len(re.findall(r"(?<![\w/])\*\w", text)) > 20 or text.count("[") + text.count("{") > 500
+    if is_nested or len(text) == _MOST_OF_A_CONFIG:
+        raise ValueError("too large or too nested")
+    table = json.loads(text) if path.suffix == ".json" else yaml.safe_load(text)
+    if not isinstance(table, dict) or {"apiVersion", "tasks"}.intersection(table):
+        raise ValueError("a manifest, not a table of arguments")
     return {**table}
 
 
