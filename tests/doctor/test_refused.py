@@ -2,6 +2,7 @@
 
 import json
 import os
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -138,6 +139,22 @@ def test_a_folder_called_swift_beside_the_script_is_not_imported(tmp_path, monke
     monkeypatch.chdir(tmp_path)
     assert said_to([run_of(["--warmup_ratio", "1"])])[0] != []
     assert os.listdir(tmp_path) == ["swift"]
+
+
+def test_an_installed_megatron_is_not_imported(tmp_path, monkeypatch):
+    """It needs a GPU: the answers are the same with and without it."""
+    for name in ("megatron", "mcore_bridge"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").write_text("raise ImportError('no GPU')\n")
+    run = run_of(["--micro_batch_size", "1", "--global_batch_size", "3", "--num_generations", "2"], *MEGATRON)
+    question = refused.question(run)
+    environ = {**host_table.child_environ(), "PYTHONPATH": f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}"}
+    done = subprocess.run(
+        host_table.CHILD, input=json.dumps(question), env=environ, capture_output=True, text=True, timeout=300
+    )
+    (answer,) = refused_of([run])
+    assert answer
+    assert json.loads(done.stdout) == {"refused": answer}
 
 
 def test_the_cached_table_is_written_whole_and_a_broken_one_is_made_again(tmp_path):

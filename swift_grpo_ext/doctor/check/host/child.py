@@ -20,20 +20,19 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cache, wraps
 from importlib import import_module
-from importlib.util import find_spec
 from operator import attrgetter
 from pathlib import Path
 from types import FunctionType, ModuleType, SimpleNamespace
 from typing import Any
 from unittest.mock import MagicMock, patch
 
-from swift_grpo_ext.doctor.check.host.table import MEGATRON
+from swift_grpo_ext.doctor.check.host.table import MEGATRON, folder
 from swift_grpo_ext.errors import in_a_line
 
 _SIZES = "swift.megatron.arguments.megatron_args"
 _BATCHES = "_init_generation_batch_params"
 KINDS = ("RLHFArguments", "RolloutArguments", MEGATRON)
-# Modules that megatron's argument classes import, only for names, and that this machine may lack.
+# Modules that megatron's argument classes import, only for names.
 _OF_MEGATRON = (
     "megatron",
     "megatron.core",
@@ -130,16 +129,13 @@ def argument_class(kind: str) -> Any:
         # The trainer's arguments, made last, see only this process: ask this class about batches instead.
         setattr(import_module("swift.rlhf_trainers.arguments").GRPOConfig, _BATCHES, _not_asked)
         return plain
-    if find_spec("megatron") is None or find_spec("mcore_bridge") is None:
-        import swift
-
-        sys.modules.update({name: MagicMock() for name in _OF_MEGATRON})
-        core = sys.modules["megatron.core"]
-        core.__version__ = "0.16.0"  # type: ignore[attr-defined]
-        sys.modules["megatron"].core = core  # type: ignore[attr-defined]
-        package = ModuleType("swift.megatron")  # its own __init__ patches megatron
-        package.__path__ = [str(Path(swift.__path__[0]) / "megatron")]
-        sys.modules["swift.megatron"] = package
+    # Also where they are installed: there they need a GPU, and the answers are the same.
+    stand_in = MagicMock(__version__="0.16.0")
+    stand_in.core = stand_in
+    sys.modules.update(dict.fromkeys(_OF_MEGATRON, stand_in))
+    package = ModuleType("swift.megatron")  # its own __init__ patches megatron
+    package.__path__ = [str(folder() / "megatron")]
+    sys.modules["swift.megatron"] = package
     made: Any = getattr(import_module("swift.megatron.arguments.rlhf_args"), kind)
     made.of_ranks = import_module(_SIZES).MegatronArguments._init_distributed
     # Megatron's initialization needs a GPU on each rank; ms-swift's arithmetic of batches comes after it.
