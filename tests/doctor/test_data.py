@@ -219,6 +219,13 @@ def test_a_reward_that_ends_its_process_is_told(plugin, found_in):
     assert "reward-fails" in found_in("rows.jsonl", reward="leaves", plugins=[plugin])
 
 
+@pytest.mark.parametrize("name", ["ext_cuont", "acuracy"])
+def test_a_name_that_nobody_registers_is_one_fault(folder, found_in, name):
+    found = found_in("rows.jsonl", reward=name)
+    assert name in found["unknown-reward"].what
+    assert "reward-fails" not in found
+
+
 def test_a_plugin_that_cannot_be_imported_is_told(plugin, found_in):
     plugin.write_text("import no_such_package\n")
     found = found_in("rows.jsonl", reward="waits", plugins=[plugin])

@@ -89,9 +89,9 @@ def trials(run: Run) -> tuple[Trial, ...]:
     Raises:
         NotKnownError: the rewards or the place of the rows is unknown, or the child process has ended.
     """
-    known = {*catalogue.NAMES, *host_table.names("reward_funcs")}
-    tried = [name for name in names(run) if name not in known]
-    samples = training(run)[:_ROWS] if run.tries_rewards and tried else []
+    known = host_table.names("reward_funcs")
+    tried = [name for name in names(run) if name not in known and not name.startswith("ext_")]
+    samples = training(run)[:_ROWS] if tried and run.tries_rewards and run.has_plugins_of_the_user else []
     if not samples:
         return ()
     rows = [row for sample in samples for row in _answered(sample)]
