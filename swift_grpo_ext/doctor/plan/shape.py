@@ -82,13 +82,15 @@ def _meta_model(config: dict[str, object]) -> tuple[Any, Any]:
         )
     hf_config = AutoConfig.for_model(kind, **config)
     hf_config = getattr(hf_config, "thinker_config", hf_config)  # the trained part of an omni model
-    with torch.device("meta"):
-        if getattr(hf_config, "vision_config", None) is None:
-            return AutoModelForCausalLM.from_config(hf_config, attn_implementation="sdpa"), hf_config
-        if type(hf_config) in AutoModelForImageTextToText._model_mapping:
-            return AutoModelForImageTextToText.from_config(hf_config, attn_implementation="sdpa"), hf_config
+    if getattr(hf_config, "vision_config", None) is None:
+        make: Any = AutoModelForCausalLM.from_config
+    elif type(hf_config) in AutoModelForImageTextToText._model_mapping:
+        make = AutoModelForImageTextToText.from_config
+    else:
         named = type(hf_config).__name__.removesuffix("Config") + "ForConditionalGeneration"
-        return getattr(transformers, named)._from_config(hf_config, attn_implementation="sdpa"), hf_config
+        make = getattr(transformers, named)._from_config
+    with torch.device("meta"):
+        return make(hf_config, attn_implementation="sdpa"), hf_config
 
 
 def _part(name: str, words: Mapping[str, Iterable[str]]) -> str:
