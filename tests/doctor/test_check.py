@@ -241,6 +241,38 @@ def test_spellings(words, rule, fix):
     assert any(one.rule == rule and fix in one.fix for one in found), [(one.rule, one.fix) for one in found]
 
 
+@pytest.mark.parametrize("lenient", ["--ignore_args_error", "--use_ray"])
+def test_an_unknown_option_is_a_warning_where_ms_swift_goes_on_without_it(lenient):
+    words = ["--rlhf_type", "grpo", lenient, "true", "--train_type", "lora", "--save", "a", "--seed", "b"]
+    run = inputs.run_of(["megatron", "rlhf", *words], environ={})
+    said = {one.where: one.severity for one in run.arguments.refusals}
+    assert said == {"--train_type": Severity.WARNING, "--save": None, "--seed": None}
+    assert "ambiguous option: --save" in next(one.what for one in run.arguments.refusals if "a" in one.where)
+
+
+@pytest.mark.parametrize(
+    ("words", "ranks", "is_megatron"),
+    [
+        ("swift rlhf", 1, False),
+        ("torchrun --nproc_per_node 2 --nnodes 3 -m swift.cli.rlhf", 6, False),
+        ("env NPROC_PER_NODE=4 megatron rlhf", 4, True),
+        ("python -m swift.cli._megatron.rlhf", 1, True),
+    ],
+)
+def test_the_words_may_be_a_whole_command(words, ranks, is_megatron, monkeypatch):
+    monkeypatch.delenv("NPROC_PER_NODE", raising=False)
+    (run,) = inputs.runs([*words.split(), "--rlhf_type", "grpo"])
+    assert (run.ranks, run.megatron, run.arguments.refusals) == (ranks, is_megatron, ())
+
+
+def test_a_start_loads_nothing_that_a_quick_check_does_not_need(tmp_path):
+    (tmp_path / "train.sh").write_text("swift rlhf --rlhf_type grpo --model a/b --reward_funcs accuracy\n")
+    code = "import sys; from swift_grpo_ext.cli import app; app(standalone_mode=False); print(*sys.modules)"
+    words = [sys.executable, "-c", code, "check", "--quick", str(tmp_path / "train.sh")]
+    *_, loaded = subprocess.run(words, capture_output=True, text=True, check=True).stdout.splitlines()
+    assert {"asyncio", "PIL", "unittest", "torch", "numpy", "yaml"}.isdisjoint(loaded.split())
+
+
 def test_other_kinds_of_training_are_not_judged_by_these_rules():
     found = command.findings_of(
         inputs.run_of(["--rlhf_type", "dpo", "--model", "Qwen/Qwen2.5-VL-3B-Instruct"], environ={})

@@ -12,6 +12,7 @@ from swift_grpo_ext.doctor.check import command, preflight
 from swift_grpo_ext.doctor.check.rules import refused
 from swift_grpo_ext.doctor.plan.models import require_config
 from swift_grpo_ext.errors import RefusedError
+from swift_grpo_ext.findings import NotKnownError
 
 
 @pytest.fixture
@@ -76,6 +77,54 @@ def test_megatron_and_the_driver_of_ray_are_checked_too(argv, capsys, words, cod
     printed = capsys.readouterr().out
     assert ("--output_dir" in printed) == ("--config" in words)
     assert ("--tuner_type" in printed) == ("--train_type" in words)
+
+
+RANK = {"LOCAL_RANK": "0", "WORLD_SIZE": "4", "NPROC_PER_NODE": "8"}
+
+
+@pytest.mark.parametrize(
+    ("environ", "ranks", "is_lone"),
+    [
+        ({**RANK, "LOCAL_WORLD_SIZE": "2", "GROUP_WORLD_SIZE": "2"}, (2, 2), False),
+        (RANK, (None, None), False),  # DeepSpeed's launcher
+        ({"NPROC_PER_NODE": "2"}, (2, 1), True),
+        ({}, (1, 1), False),
+    ],
+)
+@pytest.mark.parametrize("program", ["/x/swift/cli/rlhf.py", "/x/swift/cli/_megatron/rlhf.py"])
+def test_the_ranks_are_those_that_were_started(argv, capsys, monkeypatch, environ, ranks, is_lone, program):
+    argv(program, "--rlhf_type", "grpo", "--seed", "7")
+    for name in ("NPROC_PER_NODE", "NNODES", "GROUP_WORLD_SIZE", "LOCAL_WORLD_SIZE"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environ.items():
+        monkeypatch.setenv(name, value)
+    seen = []
+    monkeypatch.setattr(command, "refusals", lambda runs, others: seen.extend(runs) or [])
+    with pytest.raises(SystemExit):
+        preflight.preflight_only()
+    (run,) = seen
+    assert run.megatron == ("_megatron" in program)
+    if ranks[0]:
+        assert (run.ranks_per_node, run.nodes) == ranks
+    else:
+        with pytest.raises(NotKnownError):
+            _ = run.ranks
+    assert ("python starts one process" in capsys.readouterr().out) == is_lone
+
+
+def test_the_driver_of_ray_is_one_process_and_starts_its_workers(argv, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "run.yaml").write_text(
+        "rlhf_type: grpo\nreward_funcs: [accuracy]\ntrain: {gpus: 8, train_type: lora}\n"
+    )
+    argv("/x/swift/cli/_megatron/rlhf.py", "--config", "run.yaml")
+    monkeypatch.setattr(command, "refusals", lambda runs, others: [])
+    with pytest.raises(SystemExit) as end:
+        preflight.preflight_only()
+    printed = capsys.readouterr().out
+    assert end.value.code == 0
+    assert "warning ms-swift does not know it, and goes on without it [--train_type]" in printed
+    assert "python starts one process" not in printed
 
 
 SCRIPT = """\

@@ -235,7 +235,7 @@ def test_old_names_have_names_in_the_installed_release():
     ],
 )
 def test_names_of_3x_are_mended_for_megatron(option, mend):
-    run = inputs.run_of(["--rlhf_type", "grpo", f"--{option}", "1"], environ={}, program="megatron")
+    run = inputs.run_of(["megatron", "rlhf", "--rlhf_type", "grpo", f"--{option}", "1"], environ={})
     assert [one.fix for one in run.arguments.refusals] == [mend]
 
 

@@ -5,6 +5,7 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from swift_grpo_ext.doctor.check.facts.environment import Environ
 from swift_grpo_ext.doctor.check.facts.files import CONFIG_SUFFIXES, config_words
 from swift_grpo_ext.doctor.check.facts.run import Run
 from swift_grpo_ext.doctor.check.host import table as host_table
-from swift_grpo_ext.doctor.check.script import Command, Launch, read_script
+from swift_grpo_ext.doctor.check.script import Command, Launch, command_of, read_script
 from swift_grpo_ext.doctor.check.unknown import Unknown, Word, written
 from swift_grpo_ext.doctor.gpus import read_gpus
 from swift_grpo_ext.errors import SwiftGrpoExtError
@@ -24,6 +25,7 @@ _PACKAGES = ("ms-swift", "transformers", "deepspeed", "torch", "vllm")
 # Names and first lines of files that are not bash scripts.
 _OTHER = re.compile(r".*\.(py|ipynb|fish|ps1|bat|cmd|mk|toml|jsonl|md)|makefile", re.IGNORECASE)
 _MOST_COMMANDS = 100
+_TRAINS = ("rlhf", "grpo")  # the second is no command, which a rule says
 _OTHER_SHELL = re.compile(r"#!(?!.*\b(ba|da|k|z)?sh\b)")
 
 
@@ -33,21 +35,20 @@ def runs(words: Sequence[str]) -> list[Run]:
     Raises:
         SwiftGrpoExtError: the file does not exist, or nothing in it could be read.
     """
-    rest = list(words)
-    program = rest.pop(0) if rest and rest[0] in ("swift", "megatron") else ""
-    subcommand = rest.pop(0) if rest and rest[0] in ("rlhf", "grpo") else "rlhf"
-    if not rest:
+    command = command_of(words)
+    if not words or (command and not command.words[2:]):
         fix = "swift-grpo-ext check --model ... (the arguments of swift rlhf), or a launch script"
         raise SwiftGrpoExtError("nothing to check", fix=fix)
-    if rest[0].startswith("-") or rest[0].endswith(CONFIG_SUFFIXES):
-        return [run_of(rest, program=program, subcommand=subcommand)]
-    path = Path(rest[0][:1000]).expanduser()
+    is_command = command and command.subcommand in _TRAINS
+    if is_command or words[0].startswith("-") or words[0].endswith(CONFIG_SUFFIXES):
+        return [run_of(words)]
+    path = Path(words[0][:1000]).expanduser()
     if not path.is_file():
         fix = "give a launch script, a configuration file, or the arguments of swift rlhf"
-        raise SwiftGrpoExtError("no such script", where=rest[0], fix=fix)
-    if rest[1:]:
-        what = f"what a script makes of its arguments ({' '.join(rest[1:])[:80]}) is not read"
-        raise SwiftGrpoExtError(what, where=rest[0], fix=_exact(path))
+        raise SwiftGrpoExtError("no such script", where=words[0], fix=fix)
+    if words[1:]:
+        what = f"what a script makes of its arguments ({' '.join(words[1:])[:80]}) is not read"
+        raise SwiftGrpoExtError(what, where=words[0], fix=_exact(path))
     return runs_of_script(path)
 
 
@@ -55,17 +56,11 @@ def _exact(path: Path) -> str:
     return f"SWIFT_GRPO_EXT_PREFLIGHT=only bash {path} checks exactly what the shell makes of it"
 
 
-def run_of(
-    words: Sequence[Word],
-    *,
-    environ: Mapping[str, str] | None = None,
-    program: str = "",
-    subcommand: str = "rlhf",
-) -> Run:
-    """The run that a command line starts in this process's environment and folder."""
-    environ = os.environ if environ is None else environ
-    command = Command((program, subcommand, *words), environ, folders=(Path.cwd(),))
-    return _run(command, Launch())
+def run_of(words: Sequence[Word], *, environ: Mapping[str, str] = os.environ) -> Run:
+    """The run that a command, or the arguments alone, start in this process's environment and folder."""
+    command = command_of(words) or Command(("", "rlhf", *words))
+    seen = {**environ, **command.environ}
+    return _run(replace(command, environ=seen, folders=(Path.cwd(),)), Launch())
 
 
 def runs_of_script(path: Path) -> list[Run]:
@@ -81,7 +76,7 @@ def runs_of_script(path: Path) -> list[Run]:
             raise SwiftGrpoExtError("only scripts of bash are read")
         # Its relative paths may lie in any of these folders.
         launch = read_script(text, os.environ, (Path.cwd(), here, here.parent))
-        commands = launch.all("rlhf", "grpo")
+        commands = launch.all(*_TRAINS)
         if not commands:
             others = {f"{command.words[0]} {command.subcommand}" for command in launch.commands}
             only = "; another program, script or file may start one, which is not followed"

@@ -31,9 +31,11 @@ def preflight() -> None:
         and _is_first_rank()
         and _checked(sys.stderr, quick=True) == 2
     ):
-        what = "preflight found errors, listed above"
-        fix = "fix them, or start without the variable"
-        raise RefusedError(what, where="SWIFT_GRPO_EXT_PREFLIGHT", fix=fix)
+        raise RefusedError(
+            "preflight found errors, listed above",
+            where="SWIFT_GRPO_EXT_PREFLIGHT",
+            fix="fix them, or start without the variable",
+        )
 
 
 def preflight_only() -> None:
@@ -45,10 +47,11 @@ def preflight_only() -> None:
     script = swift_command(sys.argv)
     if parent_process() is not None or not script:
         return
+    code = 0
     if "rlhf" not in script.split():
         print(f"not checked: {script}, which is not started", flush=True)
-        sys.exit(0)
-    code = _checked(sys.stdout) if _is_first_rank() else 0
+    elif _is_first_rank():
+        code = _checked(sys.stdout)
     sys.exit(code if code > 1 else 0)
 
 
@@ -56,12 +59,21 @@ def _checked(stream: TextIO, *, quick: bool = False) -> int:
     """Check this process's command line; returns the exit code of `command.check`."""
     from swift_grpo_ext.doctor.check import command
 
-    program = "megatron" if "megatron" in swift_command(sys.argv).split() else "swift"
-    words = [program, "rlhf", *sys.argv[1:]]
     console = Console(file=stream, soft_wrap=True)
-    code = command.check(words, quick=quick, console=console, tries_rewards=True)
+    code = command.check(_command(), quick=quick, console=console, tries_rewards=True)
     stream.flush()
     return code
+
+
+def _command() -> list[str]:
+    """This process's command, after the launcher that has really started it."""
+    launcher = ["python"]
+    if "LOCAL_RANK" in os.environ:  # torchrun's names; of another launcher's ranks nothing is known
+        ranks = os.environ.get("LOCAL_WORLD_SIZE", "$NPROC_PER_NODE")
+        nodes = os.environ.get("GROUP_WORLD_SIZE", "$NNODES")
+        launcher = ["torchrun", f"--nproc_per_node={ranks}", f"--nnodes={nodes}"]
+    engine = "_megatron." * ("megatron" in swift_command(sys.argv).split())
+    return [*launcher, "-m", f"swift.cli.{engine}rlhf", *sys.argv[1:]]
 
 
 def _is_first_rank() -> bool:

@@ -2,13 +2,13 @@
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from swift_grpo_ext.doctor.check.host import table as host_table
 from swift_grpo_ext.doctor.check.unknown import Unknown, Word, written
 from swift_grpo_ext.errors import SwiftGrpoExtError, nearest
-from swift_grpo_ext.findings import Problem
+from swift_grpo_ext.findings import WARNING, Problem
 
 # Names of 3.x, and of the other engine, with their names in 4.x; empty for those without a replacement.
 RENAMED = {
@@ -32,6 +32,7 @@ RENAMED = {
     "per_device_train_batch_size": "micro_batch_size",
     "micro_batch_size": "per_device_train_batch_size",
 }
+_NO_EFFECT = "ms-swift does not know it, and goes on without it"
 _QUOTE = "quote values that hold blanks, or put the option before it"
 _QUOTES = frozenset("“”‘’")
 # Dashes, those of word processors too, before a name; a word with a blank in it is a value.
@@ -105,7 +106,7 @@ def parse(words: Sequence[Word], kind: str = "RLHFArguments") -> Arguments:
         own, others = behind[:most], behind[most:]
         loose += [word for word in others if isinstance(word, Unknown) and (word.many or option or not flag)]
         if option is None and flag:
-            strange.append(_strange(flag, names, options))
+            (refusals if names else strange).append(_strange(flag, names, options))
         else:
             stray = (word for word in others if isinstance(word, str))
             strange += [_refusal(f"ValueError: remaining_argv: [{word!r}]", word, _QUOTE) for word in stray]
@@ -117,7 +118,9 @@ def parse(words: Sequence[Word], kind: str = "RLHFArguments") -> Arguments:
             except (ValueError, LookupError):
                 refusals.append(_refused(option, own))
     values = {**host_table.defaults(kind), **parsed}
-    refusals += strange if not values.get("ignore_args_error") else []
+    # With either, an unknown option is a line of the log and has no effect.
+    is_lenient = values.get("ignore_args_error") or values.get("use_ray")
+    refusals += [replace(one, what=_NO_EFFECT, severity=WARNING) if is_lenient else one for one in strange]
     rest = [word.name if _NAME.fullmatch(word.name) else "what a command prints" for word in loose]
     # The file after --config is not read here, so no option counts as missing.
     rest += [problem.where for problem in strange if problem.where == "--config"]
@@ -186,7 +189,8 @@ def _strange(flag: str, meant: set[str], options: Mapping[str, host_table.Option
         fix = f"--{new}" if new else "it is gone, leave it out"
     if flag == "--config":
         fix = "the file is the first word, without a flag: swift rlhf run.yaml"
-    return _refusal(f"ValueError: remaining_argv: [{flag!r}, ...]", flag, fix)
+    refused = f"ambiguous option: {flag}" if meant else f"ValueError: remaining_argv: [{flag!r}, ...]"
+    return _refusal(refused, flag, fix)
 
 
 def _completed(values: dict[str, Any], kind: str) -> dict[str, Any]:

@@ -64,14 +64,11 @@ class Run:
     @property
     def ranks_per_node(self) -> int:
         """Training processes of one node."""
-        own = "NPROC_PER_NODE" if self.environ.get("NPROC_PER_NODE") else "LOCAL_WORLD_SIZE"
-        return environment.number(self.environ, own)  # as intended, even if python starts one process
+        return environment.number(self.environ, "NPROC_PER_NODE")  # as intended, even if python starts one
 
     @property
     def nodes(self) -> int:
         """Machines."""
-        if "NNODES" not in self.environ and "LOCAL_WORLD_SIZE" in self.environ:
-            return max(1, environment.number(self.environ, "WORLD_SIZE") // self.ranks_per_node)
         return environment.number(self.environ, "NNODES")
 
     @property

@@ -70,7 +70,11 @@ fault(
 fault(
     "ranks-not-started",
     ERROR,
-    lambda run: run.command.is_single and environment.number(run.environ, "NPROC_PER_NODE") > 1,
+    lambda run: (
+        run.command.is_single
+        and not run.arguments.values.get("use_ray")  # its configuration file says how many it starts
+        and environment.number(run.environ, "NPROC_PER_NODE") > 1
+    ),
     "python starts one process, and nothing reads NPROC_PER_NODE",
     "NPROC_PER_NODE",
     "swift rlhf ..., or torchrun --nproc_per_node in place of python",
