@@ -79,7 +79,12 @@ def test_an_array_that_doubles_and_a_deep_configuration_take_a_moment(capsys):
 
 def test_a_word_that_is_no_file_name_is_no_traceback(capsys):
     assert command.check(["x" * 130_000], quick=True) == command.COULD_NOT_CHECK
-    assert len(capsys.readouterr().out) < 600
+    printed = capsys.readouterr().out
+    assert len(printed) < 600
+    assert "no such script" in printed
+    words = ["--rlhf_type", "grpo", "--reward_funcs", "accuracy", "--model", "x" * 130_000]
+    assert command.check(words, quick=True) == 1
+    assert "not checked: memory" in capsys.readouterr().out
 
 
 def test_long_values_are_cut_and_what_was_not_checked_is_short(capsys):

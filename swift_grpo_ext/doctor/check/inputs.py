@@ -42,8 +42,8 @@ def runs(words: Sequence[str]) -> list[Run]:
     is_command = command and command.subcommand in _TRAINS
     if is_command or words[0].startswith("-") or words[0].endswith(CONFIG_SUFFIXES):
         return [run_of(words)]
-    path = Path(words[0][:1000]).expanduser()
-    if not path.is_file():
+    path = Path(words[0]).expanduser()
+    if not os.path.isfile(path):  # unlike Path.is_file, False for a word that is too long for a name
         fix = "give a launch script, a configuration file, or the arguments of swift rlhf"
         raise SwiftGrpoExtError("no such script", where=words[0], fix=fix)
     if words[1:]:

@@ -3,6 +3,7 @@
 import copy
 import hashlib
 import json
+import os
 import re
 from collections.abc import Mapping
 from contextlib import suppress
@@ -37,7 +38,7 @@ def find_config(model: str) -> dict[str, Any] | None:
     """
     path = Path(model).expanduser()
     path = path if path.name == "config.json" else path / "config.json"
-    if path.is_file():
+    if os.path.isfile(path):  # unlike Path.is_file, False for a word that is too long for a name
         return _read(path)
     name = published_name(model)
     return copy.deepcopy(published()[name]["config"]) if name else None
