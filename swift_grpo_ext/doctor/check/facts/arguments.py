@@ -32,7 +32,6 @@ RENAMED = {
     "per_device_train_batch_size": "micro_batch_size",
     "micro_batch_size": "per_device_train_batch_size",
 }
-_NO_EFFECT = "ms-swift does not know it, and goes on without it"
 _QUOTE = "quote values that hold blanks, or put the option before it"
 _QUOTES = frozenset("“”‘’")
 # Dashes, those of word processors too, before a name; a word with a blank in it is a value.
@@ -118,9 +117,12 @@ def parse(words: Sequence[Word], kind: str = "RLHFArguments") -> Arguments:
             except (ValueError, LookupError):
                 refusals.append(_refused(option, own))
     values = {**host_table.defaults(kind), **parsed}
-    # With either, an unknown option is a line of the log and has no effect.
-    is_lenient = values.get("ignore_args_error") or values.get("use_ray")
-    refusals += [replace(one, what=_NO_EFFECT, severity=WARNING) if is_lenient else one for one in strange]
+    if kind == host_table.MEGATRON and values.get("use_ray"):  # Ray's driver logs them
+        strange = [
+            replace(one, what="ms-swift does not know it, and goes on without it", severity=WARNING)
+            for one in strange
+        ]
+    refusals += strange if not values.get("ignore_args_error") else []
     rest = [word.name if _NAME.fullmatch(word.name) else "what a command prints" for word in loose]
     # The file after --config is not read here, so no option counts as missing.
     rest += [problem.where for problem in strange if problem.where == "--config"]
