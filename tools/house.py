@@ -26,7 +26,7 @@ PACKAGE = ROOT / "swift_grpo_ext"
 PROMISE = 105_000  # nodes of the whole package
 # Most nodes of each room, today and where it is to come; what stands at the top of the package is the ground.
 CEILINGS = {
-    "rewards": (23_039, 16_000),
+    "rewards": (23_037, 16_000),
     "doctor": (18_382, 14_000),
     "trainer": (20_910, 21_000),
     "watch": (11_309, 10_500),
