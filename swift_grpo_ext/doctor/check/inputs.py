@@ -39,8 +39,11 @@ def runs(words: Sequence[str]) -> list[Run]:
     if not words or (command and not command.words[2:]):
         fix = "swift-grpo-ext check --model ... (the arguments of swift rlhf), or a launch script"
         raise SwiftGrpoExtError("nothing to check", fix=fix)
-    is_command = command and command.subcommand in _TRAINS
-    if is_command or words[0].startswith("-") or words[0].endswith(CONFIG_SUFFIXES):
+    if (
+        words[0].startswith("-")
+        or words[0].endswith(CONFIG_SUFFIXES)
+        or (command and command.subcommand in _TRAINS)
+    ):
         return [run_of(words)]
     path = Path(words[0]).expanduser()
     if not os.path.isfile(path):  # unlike Path.is_file, False for a word that is too long for a name

@@ -50,12 +50,25 @@ def config_words(path: Path) -> tuple[list[str], dict[str, str]]:
     Raises:
         SwiftGrpoExtError: it cannot be read, or is not a table of arguments.
     """
+    import yaml
+
     try:
         return _words(_config(path))
-    except Exception as error:  # it may hold anything
-        fix = "one `name: value` a line, or SWIFT_GRPO_EXT_PREFLIGHT=only before the command that starts it"
-        what = f"cannot be read: {in_a_line(error)}"[:200]
-        raise SwiftGrpoExtError(what, where=str(path), fix=fix) from None
+    except (  # the last three: a list in place of a table, a word in place of a number, no node
+        OSError,
+        ValueError,
+        RecursionError,
+        yaml.YAMLError,
+        AttributeError,
+        TypeError,
+        ZeroDivisionError,
+    ) as error:
+        raise SwiftGrpoExtError(
+            f"cannot be read: {in_a_line(error)}"[:200],
+            where=str(path),
+            fix="one `name: value` a line, or SWIFT_GRPO_EXT_PREFLIGHT=only before the command that "
+            "starts it",
+        ) from None
 
 
 def _words(table: dict[str, Any]) -> tuple[list[str], dict[str, str]]:
