@@ -12,7 +12,6 @@ Nothing is ever run, and a call in which a key stands twice does not count.
 
 import re
 from collections.abc import Iterator
-from contextlib import suppress
 from typing import Any, NamedTuple
 
 from swift_grpo_ext.rewards.contract import Unread
@@ -74,7 +73,11 @@ def read_all(text: str) -> list[ToolCall]:
     """Every tool call of a text in marks or in JSON, in order; empty if it has none."""
     for mark in _NOISE:
         text = text.replace(mark, "")
-    if tagged := list(_tagged(text)):
+    try:
+        tagged = list(_tagged(text))
+    except ValueError:  # an argument stands twice in one: none of them counts
+        return []
+    if tagged:
         return tagged
     if _GEMMA in text:
         parts = _GEMMA_QUOTE.split(text)
@@ -87,14 +90,13 @@ def _tagged(text: str) -> Iterator[ToolCall]:
     starts = list(_TAGGED.finditer(text))[:MAX_CALLS]
     ends = [*(start.start() for start in starts[1:]), len(text)]
     for start, end in zip(starts, ends, strict=False):
-        with suppress(ValueError):  # an argument stands there twice
-            yield ToolCall(start[start.lastindex or 1], _arguments(text[start.end() : end]))
+        yield ToolCall(start[start.lastindex or 1], _arguments(text[start.end() : end]))
 
 
 def _arguments(body: str) -> dict[str, Json]:
-    groups = (argument.groups() for argument in _ARGUMENT.finditer(body))
+    arguments = _ARGUMENT.findall(body)
     return once_each(
-        [((first or second or third).strip(), _value(raw)) for first, second, third, raw in groups]
+        [((first or second or third).strip(), _value(raw)) for first, second, third, raw in arguments]
     )
 
 
