@@ -71,8 +71,8 @@ def test_a_part_without_features_says_so():
         check_disabled(["rewards.ext_iou"])
 
 
-def test_there_are_at_most_24_settings():
-    assert len(Settings.model_fields) <= 24
+def test_there_are_at_most_15_settings():
+    assert len(Settings.model_fields) <= 15
 
 
 ALL = {
