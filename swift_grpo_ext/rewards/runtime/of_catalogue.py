@@ -4,22 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from itertools import islice, product
-from statistics import fmean
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from swift_grpo_ext.errors import SettingsError
-from swift_grpo_ext.rewards.contract import Columns, Outcome, Reward, Score, Unscorable
-from swift_grpo_ext.rewards.gold.frames import FRAMES
+from swift_grpo_ext.rewards.contract import Columns, Outcome, Reward, Unscorable
 from swift_grpo_ext.rewards.runtime.batch import Batch
 from swift_grpo_ext.rewards.runtime.ledger import say
 from swift_grpo_ext.rewards.runtime.rules import SETTING, RewardTable, load_table
 from swift_grpo_ext.rewards.runtime.scored import AwaitedScored, Scored, default_limit
 from swift_grpo_ext.settings import current_settings
 
-LOW = 0.35  # share of a reward's range: a batch with a mean score below it has its frame checked
-GAIN = 0.25  # share of the range by which another frame must be better
-SAMPLES = 16  # completions that are read in every frame
 MEMORY_LIMIT = 6 << 30  # bytes of address space for a reward: 9**9**9 must not take all memory
 _T = TypeVar("_T", bound="OfCatalogue")
 
@@ -91,13 +85,6 @@ class OfCatalogue(Scored):
                 say(f"reward {self.name!r}: answers are read in {frame}, as its model writes")
         return self
 
-    async def scored(self, batch: Batch) -> list[Score]:
-        """The scores of a batch; its coordinate frame is checked."""
-        scores = await super().scored(batch)
-        if "frame" in self.reward.parameters:
-            self._look_at_frame(batch, {row: score for row, score in enumerate(scores) if score is not None})
-        return scores
-
     def note_columns(self, columns: Mapping[str, Sequence[object]]) -> None:
         """Say at the start which of several columns is the gold, and which mean something else."""
         for line in column_notes(self.reward, columns, self.rule.gold):
@@ -106,32 +93,6 @@ class OfCatalogue(Scored):
     def _unscored(self, reason: str, row: int, columns: Columns) -> str:
         values = {name: [columns[name]] for name in self.reward.row_settable if name in columns}
         return next(column_notes(self.reward, values), super()._unscored(reason, row, columns))
-
-    def _look_at_frame(self, batch: Batch, scores: Mapping[int, float]) -> None:
-        """Say if another frame fits a low batch much better. It changes no score: frames are declared."""
-        reward = self.reward
-        extent = reward.high - reward.low
-        if not scores or fmean(scores.values()) >= reward.low + LOW * extent:
-            return
-        samples = [
-            (batch.completions[row], self.with_gold(batch.row(row))) for row in islice(scores, SAMPLES)
-        ]
-        frame = self.parameters.get("frame") or reward.parameters["frame"]
-        gold_frame = self.parameters.get("gold_frame") or frame
-        means: dict[tuple[object, object], float] = {}
-        for ours, golds in [(frame, gold_frame), *product(FRAMES, FRAMES)]:
-            frames: dict[str, Any] = {"frame": ours, "gold_frame": golds}
-            there = [reward.outcome(*sample, self.parameters, **frames).score for sample in samples]
-            means[ours, golds] = fmean(reward.low if score is None else score for score in there)
-        best = max(means, key=means.__getitem__)  # among equals the first, the declared one
-        here = means[frame, gold_frame]
-        if means[best] >= here + GAIN * extent:
-            say(
-                f"reward {reward.name!r}: the answers look like {best[0]} and the gold like {best[1]} (mean "
-                f"score {means[best]:.2f}), but frame is {frame} and gold_frame {gold_frame} ({here:.2f}); "
-                f"set them in {SETTING}",
-                about=f"frame of {reward.name}",
-            )
 
 
 class AwaitedOfCatalogue(OfCatalogue, AwaitedScored):

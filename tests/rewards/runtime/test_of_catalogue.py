@@ -204,23 +204,6 @@ def test_tables_come_from_text_or_file(tmp_path):
         load_table("[" * 10_000)
 
 
-def test_another_frame_is_diagnosed_not_guessed(capsys, monkeypatch, score):
-    monkeypatch.setattr(ledger_module, "_printed", set())
-    sizes = [[{"original": [640, 480], "resized": [1288, 966]}]] * 4
-    golds = [[64 * k, 48, 64 * k + 160, 240] for k in range(1, 5)]
-    answers = [
-        str([round(v * s) for v, s in zip(gold, [1000 / 640, 1000 / 480] * 2, strict=True)]) for gold in golds
-    ]
-    columns = {"solution": golds, "image_sizes": sizes, "gold_frame": ["pixel_original"] * 4}
-    scores, _ = score("ext_iou", answers, solution=golds, image_sizes=sizes)
-    assert max(scores) < 0.5
-    (line,) = capsys.readouterr().err.splitlines()
-    assert "the answers look like norm1000 and the gold like pixel_original" in line
-    right = {"rewards": {"ext_iou": {"parameters": {"frame": "norm1000", "gold_frame": "pixel_original"}}}}
-    assert min(score("ext_iou", answers, right, **columns)[0]) > 0.95
-    assert capsys.readouterr().err == ""
-
-
 def test_it_works_off_the_main_thread_and_inside_a_running_loop(score):
     found = []
     thread = threading.Thread(target=lambda: found.append(score("ext_math", ["$2$"], solution=["2"])[0]))
