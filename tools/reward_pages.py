@@ -234,11 +234,9 @@ def parameters(reward: Reward, meanings: dict[str, str]) -> str:
         [f"`{name}`", cell(type_in_words(hints[name])), code([shown(default)]), cell(meanings[name])]
         for name, default in reward.parameters.items()
     ]
-    where = "In the reward table (`SWIFT_GRPO_EXT_REWARD_TABLE`)"
-    if reward.row_settable:
-        where += f"; {code(reward.row_settable)} also in a column of the dataset"
     lines = [["name", "type", "default", "meaning"], ["---"] * 4, *rows]
-    return f"### Parameters\n\n{where}.\n\n" + "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    where = "In the reward table (`SWIFT_GRPO_EXT_REWARD_TABLE`), or behind the name in `--reward_funcs`."
+    return f"### Parameters\n\n{where}\n\n" + "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def type_in_words(hint: Any) -> str:

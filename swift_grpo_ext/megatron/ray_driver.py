@@ -20,7 +20,7 @@ from swift_grpo_ext.errors import RefusedError
 from swift_grpo_ext.megatron.ray_worker import Worker
 from swift_grpo_ext.models.families import frame_of
 from swift_grpo_ext.ms_swift.overrides import require_overridden
-from swift_grpo_ext.rewards.registration import prepare
+from swift_grpo_ext.rewards.registration import tell_frame
 from swift_grpo_ext.swap import swapped
 from swift_grpo_ext.trainer.baselines import Baselines, leave_out
 from swift_grpo_ext.trainer.rollout import Rollout
@@ -91,7 +91,7 @@ class Driver(GRPOTrainer):
     def _prepare_rewards(self) -> None:
         names = names_of(self.args.reward_funcs)
         super()._prepare_rewards()
-        prepare(list(self.reward_funcs), frame_of(self.template.config), self.train_dataset)
+        tell_frame(self.reward_funcs, frame_of(self.template.config))
         self.scoring.guard(names)
 
     def _train_loop(self, tg: Any, train_iters: int, iteration: int) -> Any:

@@ -23,7 +23,7 @@ from swift_grpo_ext.megatron.scoring import RankScoring
 from swift_grpo_ext.megatron.watching import Watching
 from swift_grpo_ext.models.families import frame_of
 from swift_grpo_ext.ms_swift.overrides import require_overridden
-from swift_grpo_ext.rewards.registration import prepare
+from swift_grpo_ext.rewards.registration import tell_frame
 from swift_grpo_ext.settings import current_settings
 from swift_grpo_ext.swap import swapped
 from swift_grpo_ext.trainer.distributed import ending_together
@@ -109,7 +109,7 @@ class MegatronGRPOTrainer(HostGRPOTrainer):
         self.eval_dataset = val_dataset
         folder = Path(self.args.output_dir)
         with self._ending_together(), claimed(folder, writes=self.is_main_process):
-            prepare(self.reward_functions, frame_of(self.template.config), train_dataset)
+            tell_frame(self.reward_functions, frame_of(self.template.config))
             self.held_out.begin(self.scoring.logged_names)
             with self.watching.watching():
                 super().train(train_dataset, val_dataset)

@@ -218,10 +218,9 @@ class Reward:
     # Parameters whose default is this argument of ms-swift, where it is set.
     host_defaults: Mapping[str, str] = field(default_factory=dict, repr=False)
     required: tuple[str, ...] = ()  # parameters that the reward table must set
-    settings_only: tuple[str, ...] = ()  # parameters that a row must not set
 
     def __call__(self, completion: str, columns: Columns | None = None, **parameters: Any) -> Score:
-        """Score one completion against its row; keywords override the row's parameters and the defaults.
+        """Score one completion against its row; keywords are parameters.
 
         Raises:
             RewardError: It is a batch: a list of completions.
@@ -232,21 +231,19 @@ class Reward:
             raise RewardError(f"a batch of {len(completion)} completions", where=self.name, fix=fix)
         return self.outcome(completion, columns or {}, **parameters).score
 
-    def outcome(
-        self, completion: Completion, columns: Columns, defaults: Columns | None = None, **parameters: object
-    ) -> Outcome:
-        """Like calling it, with what was read and why; a row's columns override `defaults`."""
+    def outcome(self, completion: Completion, columns: Columns, **parameters: object) -> Outcome:
+        """Like calling it, with what was read and why."""
         import asyncio  # only here: the command line imports this module at every start
 
-        scored = self.awaited(completion, columns, defaults, **parameters)
+        scored = self.awaited(completion, columns, self.declared.checked(parameters) if parameters else {})
         return asyncio.run(scored) if self.cost == "async" else finished(scored)
 
     async def awaited(
-        self, completion: Completion, columns: Columns, defaults: Columns | None = None, **parameters: object
+        self, completion: Completion, columns: Columns, parameters: Mapping[str, object]
     ) -> Outcome:
-        """`outcome` inside a running loop."""
+        """`outcome` inside a running loop, with parameters that are checked already."""
         try:
-            chosen = self._chosen(columns, defaults, parameters)
+            chosen = self.declared.packed(parameters)
             result = self.function(completion_text(completion), columns, **chosen)
             result = await result if self.cost == "async" else result
         except Unscorable as fault:
@@ -254,13 +251,6 @@ class Reward:
         except Unread as fault:
             return Outcome(self.low, f"{UNREAD}{fault}")
         return self.checked(result if isinstance(result, Outcome) else Outcome(result))
-
-    def _chosen(
-        self, columns: Columns, defaults: Columns | None, parameters: dict[str, object]
-    ) -> dict[str, Any]:
-        """The parameters as the function takes them: explicit ones override the row's, those the defaults."""
-        explicit = self.declared.checked(parameters) if parameters else parameters
-        return self.declared.packed({**(defaults or {}), **self.row_parameters(columns), **explicit})
 
     def checked(self, outcome: Outcome) -> Outcome:
         """The outcome, if its score is None or a number in the declared range.
@@ -283,29 +273,6 @@ class Reward:
     def parameters(self) -> dict[str, object]:
         """Name and default of every parameter."""
         return self.declared.defaults
-
-    @functools.cached_property
-    def columns(self) -> tuple[str, ...]:
-        """Every column that it may look at: gold, parameters of the row, and the others."""
-        return tuple(dict.fromkeys((*self.gold, *self.reads, *self.row_settable)))
-
-    @functools.cached_property
-    def row_settable(self) -> tuple[str, ...]:
-        """Parameters that a row may set in a column of the same name."""
-        return tuple(name for name in self.parameters if name not in self.settings_only)
-
-    def row_parameters(self, columns: Columns) -> dict[str, object]:
-        """Parameters that this row sets in columns of their names; unscorable if a value does not fit.
-
-        Raises:
-            Unscorable: A column of a parameter's name holds a value that does not fit it.
-        """
-        own = {name: columns[name] for name in self.row_settable if columns.get(name) is not None}
-        try:
-            return self.declared.checked(own) if own else own
-        except SettingsError as error:
-            _, name, _ = error.where.split("'")
-            raise Unscorable(f"column {name}: {error.what}") from None
 
     def __reduce__(self) -> str:
         """Pickle it by its name, as functions are: a child process loads only the reward's own module."""

@@ -13,14 +13,12 @@ from swift_grpo_ext.rewards.runtime.judge_client import Endpoint, ask, image_par
 RUBRIC = (
     "Give 10 if the answer is correct and complete, 0 if it is wrong, and numbers between for parts of it."
 )
-_SETTINGS = ("url", "model", "api_key_variable", "send_images", "seconds", "concurrency", "max_tokens")
 
 
 @reward(
     reads=("messages", "solution", "answer", "images"),
     cost="async",
     required=("url", "model"),
-    settings_only=_SETTINGS,
 )
 async def judge(
     completion: str,
@@ -41,12 +39,12 @@ async def judge(
     the row between fences that carry a random number. It must end with one line of JSON that repeats the
     number and gives a score from 0 to 10; after four replies without one the case is given up. Failed
     requests are repeated until the limit is over. Scores are kept, so the same answer to the same question is
-    asked once. Redirections are not followed, and no row can name another server.
+    asked once. Redirections are not followed.
 
     Args:
         url: Base of the server's API, such as ``http://host:8000/v1``.
         model: Name of the judge model there.
-        rubric: What to give points for. A row may bring its own in a column of this name.
+        rubric: What to give points for.
         api_key_variable: Environment variable that holds the key, if the server wants one.
         send_images: Send the row's images along; those that are URLs are fetched by the server.
         seconds: Limit for one completion in seconds, from its first request on.

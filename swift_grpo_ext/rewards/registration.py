@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 from swift.rewards.orm import orms
 from swift.utils import import_external_file
@@ -13,8 +12,6 @@ from swift_grpo_ext.rewards.contract import RewardFunction
 from swift_grpo_ext.rewards.runtime.of_catalogue import AwaitedOfCatalogue, OfCatalogue
 from swift_grpo_ext.rewards.runtime.rules import load_table
 from swift_grpo_ext.settings import current_settings
-
-FIRST_ROWS = 64  # rows of the dataset that are looked at before a run
 
 
 def register_orms() -> list[str]:
@@ -57,15 +54,11 @@ def function_named(name: str, plugins: Sequence[str]) -> RewardFunction:
     return function
 
 
-def prepare(functions: Iterable[object], frame: str | None, dataset: Any) -> None:
-    """Tell rewards the model's frame, and say once what the dataset's first columns mean to them."""
-    is_table = hasattr(dataset, "select_columns") and hasattr(dataset, "__len__")
+def tell_frame(functions: Iterable[object], frame: str | None) -> None:
+    """Tell rewards of the catalogue the frame in which the model's family writes."""
     for function in functions:
         if isinstance(function, OfCatalogue):
             function.in_frame(frame)
-            columns = [name for name in function.reward.columns if is_table and name in dataset.column_names]
-            if columns:
-                function.note_columns(dataset.select_columns(columns)[:FIRST_ROWS])
 
 
 def _class_of(name: str, shown: str, given: dict[str, object]) -> type:

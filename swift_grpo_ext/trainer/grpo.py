@@ -28,7 +28,7 @@ from swift_grpo_ext.ms_swift.shared import (
     RolloutOutput,
     TrainerCallback,
 )
-from swift_grpo_ext.rewards.registration import prepare
+from swift_grpo_ext.rewards.registration import tell_frame
 from swift_grpo_ext.settings import current_settings
 from swift_grpo_ext.trainer.console import print_lines
 from swift_grpo_ext.trainer.distributed import ending_together
@@ -112,7 +112,7 @@ class GRPOTrainer(HostGRPOTrainer):
     ) -> None:
         names = names_of(reward_funcs)  # ms-swift puts functions in their place
         super()._prepare_rewards(reward_funcs, reward_model, *args, **kwargs)
-        prepare(self.reward_funcs, frame_of(self.model.config), self.train_dataset)
+        tell_frame(self.reward_funcs, frame_of(self.model.config))
         self.scoring.guard(names)
 
     @cached_property

@@ -11,9 +11,6 @@ BOX_ROWS = [
     {"solution": TWO},
     {"bbox": [BOX]},
     {"objects": OBJECTS, "image_sizes": SIZES},
-    {"objects": OBJECTS, "image_sizes": SIZES, "frame": "norm1000"},
-    {"solution": [0.1, 0.2, 0.5, 0.75], "frame": "norm1"},
-    {"solution": BOX, "gold_frame": "pixel_original", "image_sizes": SIZES},
     {"solution": [3, 3, 4, 4]},
 ]
 TEXT_ROWS = [
@@ -31,7 +28,7 @@ ROWS = {
     "ext_click": [
         {"solution": {"action": "click", "coordinate": [100, 200]}, "image_sizes": SIZES},
         {"solution": {"action": "click", "bbox": BOX}},
-        {"solution": "click(x=100, y=200)", "image_sizes": SIZES, "gold_frame": "pixel_original"},
+        {"solution": "click(x=100, y=200)", "image_sizes": SIZES},
         {"solution": {"action": "type", "text": "hello world"}},
         {"solution": BOX},
         {"action": '{"name": "computer_use", "arguments": {"action": "scroll", "direction": "down"}}'},

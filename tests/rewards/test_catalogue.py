@@ -81,9 +81,12 @@ def test_the_frame_of_the_models_family_is_the_default_of_a_run():
         "image_sizes": [[{"original": [640, 480], "resized": [640, 480]}]],
     }
     batch = ["[100, 100, 500, 500]"]
-    row |= {"gold_frame": ["pixel_original"]}
     iou = get_reward("ext_iou")
-    assert OfCatalogue(iou, table=RewardTable()).in_frame("norm1000")(batch, **row) == [pytest.approx(1.0)]
-    assert OfCatalogue(iou, table=RewardTable()).in_frame(None)(batch, **row) != [pytest.approx(1.0)]
+
+    def made():
+        return OfCatalogue(iou, table=RewardTable(), given={"gold_frame": "pixel_original"})
+
+    assert made().in_frame("norm1000")(batch, **row) == [pytest.approx(1.0)]
+    assert made().in_frame(None)(batch, **row) != [pytest.approx(1.0)]
     told = OfCatalogue(iou, table=RewardTable(), given={"frame": "norm1"}).in_frame("norm1000")
     assert told.parameters["frame"] == "norm1"

@@ -138,7 +138,6 @@ def test_forms_of_the_gold(gold):
         ({"solution": "some sentence"}, "is no option"),
         ({"solution": "A", "options": 7}, "neither a list nor a mapping"),
         ({"solution": "A", "options": "{"}, "nor JSON"),
-        ({"solution": "A", "multiple": "half"}, "column multiple"),
     ],
 )
 def test_broken_rows_are_unscored_with_a_reason(row, reason):

@@ -12,7 +12,6 @@ from swift_grpo_ext.rewards.values.region import Region
 SIZES = [{"original": [1920, 1080], "resized": [1932, 1092]}]
 POINT = {
     "solution": {"action": "click", "coordinate": [960, 540]},
-    "frame": "pixel_original",
     "image_sizes": SIZES,
 }
 BOX = {"solution": {"action": "click", "bbox": [100, 100, 200, 150]}}
@@ -65,8 +64,12 @@ def test_ways_to_write_an_action(text, action):
     assert parse_action(text) == action
 
 
-def scored(text, row):
-    return click(f"<answer>{text}</answer>", row)
+def scored(text, row, **parameters):
+    return click(f"<answer>{text}</answer>", row, **parameters)
+
+
+def in_pixels(text, row, **parameters):
+    return scored(text, row, **{"frame": "pixel_original", "gold_frame": "pixel_original", **parameters})
 
 
 def test_distance_is_relative_to_the_diagonal():
@@ -75,18 +78,15 @@ def test_distance_is_relative_to_the_diagonal():
         expected = max(0.0, 1 - share / 0.05)
         for angle in (0.0, 1.0, 2.5):
             x, y = 960 + share * diagonal * math.cos(angle), 540 + share * diagonal * math.sin(angle)
-            assert scored(f"click({x:.9f}, {y:.9f})", POINT) == pytest.approx(expected, abs=1e-6)
-    assert click(
-        f"<answer>click(960, {540 + 0.05 * diagonal:.6f})</answer>", POINT, radius=0.1
-    ) == pytest.approx(0.5)
+            assert in_pixels(f"click({x:.9f}, {y:.9f})", POINT) == pytest.approx(expected, abs=1e-6)
+    assert in_pixels(f"click(960, {540 + 0.05 * diagonal:.6f})", POINT, radius=0.1) == pytest.approx(0.5)
 
 
 def test_the_score_does_not_depend_on_the_frame():
-    row = {**POINT, "gold_frame": "pixel_original"}
-    assert scored("click(500, 510)", {**row, "frame": "norm1000"}) == pytest.approx(
-        scored("click(960, 550.8)", row)
+    assert in_pixels("click(500, 510)", POINT, frame="norm1000") == pytest.approx(
+        in_pixels("click(960, 550.8)", POINT)
     )
-    assert scored("click(966, 546)", {**row, "frame": "pixel_resized"}) == pytest.approx(1.0)
+    assert in_pixels("click(966, 546)", POINT, frame="pixel_resized") == pytest.approx(1.0)
 
 
 def test_a_box_needs_no_size_and_its_edge_is_outside():

@@ -33,7 +33,6 @@ def test_the_type_lists_every_grammar():
 def test_good_completions(grammar):
     for text in GOOD[grammar]:
         assert format(text, {}, grammar=grammar) == 1.0
-        assert format(text, {"grammar": grammar}) == 1.0
 
 
 @pytest.mark.parametrize(

@@ -110,16 +110,16 @@ def test_gold_may_be_an_array_or_a_day(reward, gold, answer):
 
 
 def test_labels_that_are_no_list_are_none():
-    row = {"objects": {"ref": 5, "bbox": [[10, 20, 110, 220]]}, "frame": "pixel_original"}
-    assert get_reward("ext_detection_f1")("[10, 20, 110, 220]", row) == 1.0
+    row = {"objects": {"ref": 5, "bbox": [[10, 20, 110, 220]]}}
+    assert get_reward("ext_detection_f1")("[10, 20, 110, 220]", row, frame="pixel_original") == 1.0
 
 
 def test_objects_of_ms_swift_as_text_are_in_pixels_of_the_original_too():
     objects = '{"ref": ["cat"], "bbox": [[10, 20, 110, 220]]}'
     iou = get_reward("ext_iou")
-    row = {"objects": objects, "image_sizes": SIZES, "frame": "pixel_original"}
-    assert iou("[10, 20, 110, 220]", row) == 1.0
-    assert iou("[10, 20, 110, 220]", {**row, "frame": "pixel_resized"}) < 1.0
+    row = {"objects": objects, "image_sizes": SIZES}
+    assert iou("[10, 20, 110, 220]", row, frame="pixel_original") == 1.0
+    assert iou("[10, 20, 110, 220]", row, frame="pixel_resized") < 1.0
 
 
 @pytest.mark.parametrize(
@@ -132,7 +132,7 @@ def test_objects_of_ms_swift_as_text_are_in_pixels_of_the_original_too():
     ],
 )
 def test_blocks_without_anything_to_see_score_nothing(grammar, text):
-    assert get_reward("ext_format")(text, {"grammar": grammar}) == 0.0
+    assert get_reward("ext_format")(text, {}, grammar=grammar) == 0.0
 
 
 @pytest.mark.parametrize("loop", ["a", "ha", "()", "🐕", "-=", "<td>"])

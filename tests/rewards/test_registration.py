@@ -47,11 +47,6 @@ def test_a_batch_is_scored_row_by_row(orms):
     assert scores == [1.0, 0.0, None]
 
 
-def test_parameters_may_come_from_columns(orms):
-    scores = orms["ext_format"]()(["<answer>A</answer>"] * 2, grammar=["answer", None])
-    assert scores == [1.0, 0.0]
-
-
 def test_unknown_names_get_the_nearest():
     with pytest.raises(RewardError, match="did you mean 'ext_choice'"):
         get_reward("ext_choise")

@@ -49,6 +49,6 @@ def as_text(value: Json) -> str:
 
 def gold_completion(reward: Reward, columns: Columns, **parameters: object) -> str:
     """A completion that carries the row's gold answer in its place."""
-    chosen = reward.declared.packed({**parameters, **reward.row_parameters(columns)})
+    chosen = reward.declared.packed(parameters)
     text = reward.gold_text(columns, **chosen) if reward.gold_text else gold_strings(columns, reward.gold)[0]
     return f"<think>\n-\n</think>\n<answer>\n{text}\n</answer>"

@@ -27,8 +27,7 @@ def located(
     ``{"image": number, "gold": [...], "predicted": [{"at": [x1, y1, x2, y2] or [x, y], "label": text}]}``.
     """
     try:
-        chosen = {**reward.parameters, **parameters, **reward.row_parameters(columns)}
-        places: Places = reward.declared.packed(chosen)["places"]
+        places: Places = reward.declared.packed(parameters)["places"]
         kind: Kind = "box" if reward.name in _BOXES_ONLY else "both"
         gold, source = gold_regions(columns, reward.gold, kind, places)
         predicted = _read(completion, kind, places)

@@ -53,7 +53,6 @@ def score(
     if base.startswith(PREFIX):
         ours = OfCatalogue(get_reward(base), table=table, given=parameters)
         ours.tells = False  # the printed table does
-        ours.note_columns(columns)
         scored: Scored = ours
         texts = completions or _gold_answers(ours, rows)
     elif completions is None:

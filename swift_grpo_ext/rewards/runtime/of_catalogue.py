@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TypeVar
 
 from swift_grpo_ext.errors import SettingsError
-from swift_grpo_ext.rewards.contract import Columns, Outcome, Reward, Unscorable
+from swift_grpo_ext.rewards.contract import Columns, Outcome, Reward
 from swift_grpo_ext.rewards.runtime.batch import Batch
 from swift_grpo_ext.rewards.runtime.ledger import say
 from swift_grpo_ext.rewards.runtime.rules import SETTING, RewardTable, load_table
@@ -65,10 +65,10 @@ class OfCatalogue(Scored):
                 fix = f'{SETTING}={{"rewards": {{"{reward.name}": {{"parameters": {{"{needed}": "..."}}}}}}}}'
                 raise SettingsError(f"{reward.name} needs the parameter {needed!r}", fix=fix)
         self.reward = reward
-        self.reads = reward.columns
+        self.reads = reward.gold + reward.reads
         self.gold = reward.gold
         self.on_timeout = reward.low  # an answer that cannot be checked is wrong
-        self.first = (["<answer>0</answer>"], {key: ["0"] for key in reward.reads + reward.gold})
+        self.first = (["<answer>0</answer>"], {key: ["0"] for key in self.reads})
         super().__init__(
             partial(over_rows, reward, self.parameters),
             name or reward.name,
@@ -85,35 +85,6 @@ class OfCatalogue(Scored):
                 say(f"reward {self.name!r}: answers are read in {frame}, as its model writes")
         return self
 
-    def note_columns(self, columns: Mapping[str, Sequence[object]]) -> None:
-        """Say at the start which of several columns is the gold, and which mean something else."""
-        for line in column_notes(self.reward, columns, self.rule.gold):
-            say(line)
-
-    def _unscored(self, reason: str, row: int, columns: Columns) -> str:
-        values = {name: [columns[name]] for name in self.reward.row_settable if name in columns}
-        return next(column_notes(self.reward, values), super()._unscored(reason, row, columns))
-
 
 class AwaitedOfCatalogue(OfCatalogue, AwaitedScored):
     """The same for a reward that waits for others."""
-
-
-def column_notes(
-    reward: Reward, columns: Mapping[str, Sequence[object]], named: str | None = None
-) -> Iterator[str]:
-    """Notes for the user on a dataset's columns before it is read; `named` is the table's gold."""
-    for name in reward.row_settable:
-        try:
-            for value in columns.get(name, ()):
-                reward.row_parameters({name: value})
-        except Unscorable:
-            renamed = f"""--columns '{{"{name}": "{name}_of_data"}}'"""
-            mistaken = f"column {name!r} is a parameter of rewards, and rows hold something else"
-            yield f"{mistaken}: {renamed} renames it"
-    golds = [name for name in reward.gold if any(value not in (None, "") for value in columns.get(name, ()))]
-    if len(golds) > 1 and golds[0] != "solution" and not named:
-        rest = " and ".join(map(repr, golds[1:]))
-        table = f'{SETTING}={{"rewards": {{"{reward.name}": {{"gold": "{golds[1]}"}}}}}}'
-        read = f"reward {reward.name!r} reads its gold from column {golds[0]!r}, not {rest}"
-        yield f"{read}; {table} changes that"

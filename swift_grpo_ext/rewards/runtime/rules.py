@@ -24,7 +24,7 @@ class RewardRule(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    parameters: dict[str, Any] = {}  # of a reward of the catalogue; a row's columns override them
+    parameters: dict[str, Any] = {}  # of a reward of the catalogue
     gold: str | None = None  # column to use instead of ``solution``, and of every other gold of the reward
     tasks: tuple[str, ...] = ()  # values of the task column that it applies to, as text; empty: all
 

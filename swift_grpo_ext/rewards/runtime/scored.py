@@ -240,12 +240,9 @@ class Scored:
             kind = re.sub(r"'[^']*'|\d+", "#", outcome.reason)[:160]
             report.unscored[kind] += 1
             if self.tells:
-                line = self._unscored(outcome.reason, row, batch.row(row))
+                where = row_in_words(row, batch.row(row))
+                line = f"reward {self.name!r} does not score a row: {outcome.reason} [{where}]"
                 say(line, about=f"{self.name} does not score: {kind}")
-
-    def _unscored(self, reason: str, row: int, columns: Columns) -> str:
-        """The line that names a row which cannot be scored."""
-        return f"reward {self.name!r} does not score a row: {reason} [{row_in_words(row, columns)}]"
 
 
 class AwaitedScored(Scored):

@@ -52,7 +52,7 @@ def test_a_row_without_its_size_is_unscorable_only_where_pixels_are_needed(row):
         convert((1, 2), "pixel_resized", "norm1", row)
     assert convert((1, 2), "norm1", "norm1000", row) == (1000, 2000)
     assert convert((1, 2), "pixel_resized", "pixel_resized", row) == (1, 2)
-    outcome = iou.outcome("[1, 2, 3, 4]", {"solution": [1, 2, 3, 4], "gold_frame": "pixel_original", **row})
+    outcome = iou.outcome("[1, 2, 3, 4]", {"solution": [1, 2, 3, 4], **row}, gold_frame="pixel_original")
     assert outcome.score is None
     assert "image_sizes" in outcome.reason
 
@@ -61,5 +61,6 @@ def test_iou_does_not_depend_on_the_frame():
     gold = (32, 48, 320, 240)
     for frame in FRAMES:
         answer = list(convert((64, 48, 320, 240), "pixel_original", frame, ROW))
-        row = {"solution": gold, "gold_frame": "pixel_original", "frame": frame, **ROW}
-        assert iou(str(answer), row) == pytest.approx(256 / 288)
+        row = {"solution": gold, **ROW}
+        score = iou(str(answer), row, gold_frame="pixel_original", frame=frame)
+        assert score == pytest.approx(256 / 288)

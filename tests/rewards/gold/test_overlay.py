@@ -45,8 +45,8 @@ def test_points_are_places_too():
     assert places(found, "predicted") == [[0.5, 0.5]]
 
 
-def test_the_row_overrides_the_run():
-    found = located("[100, 40, 300, 120]", {**ROW, "gold_frame": "pixel_resized"}, IOU, {})
+def test_the_frame_of_the_gold_may_be_declared():
+    found = located("[100, 40, 300, 120]", ROW, IOU, {"gold_frame": "pixel_resized"})
     assert places(found, "gold") == [pytest.approx([0.125, 0.1, 0.375, 0.3])]
 
 

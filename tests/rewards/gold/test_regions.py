@@ -17,28 +17,31 @@ def of(gold, **columns):
 
 
 @pytest.mark.parametrize(
-    "row",
+    ("row", "parameters"),
     [
-        of({"bbox": [10, 20, 100, 200]}, gold_order="xywh"),
-        of({"bbox": [10, 20, 100, 200], "iscrowd": 0, "category_id": 3}, gold_order="xywh"),
-        {"bbox": [10, 20, 100, 200], "iscrowd": 0, "answer": ["cat"], "gold_order": "xywh"},
-        of([{"x": 10, "y": 20, "w": 100, "h": 200, "names": ["cat"]}]),
-        of({"x": 10, "y": 20, "width": 100, "height": 200, "phrase": "a cat"}),
-        of([{"box_2d": [20, 10, 220, 110], "label": "cat"}], order="yxyx", gold_frame="pixel_original"),
-        of("<ref>cat</ref><box>(10,20),(110,220)</box>"),
-        of({"boxes": [[10, 20, 110, 220]], "labels": ["cat"]}),
-        of({"xmin": 10, "ymin": 20, "xmax": 110, "ymax": 220}),
-        of(json.dumps([[10, 20], [110, 220]])),
-        of("[(10, 20, 110, 220)]"),
-        of(["10", "20", "110", "220"]),
-        {"objects": {"ref": ["cat"], "bbox": [[10, 20, 110, 220]]}, "image_sizes": SIZES},
-        of([10 / 640, 20 / 480, 110 / 640, 220 / 480], gold_frame="norm1"),
+        (of({"bbox": [10, 20, 100, 200]}), {"gold_order": "xywh"}),
+        (of({"bbox": [10, 20, 100, 200], "iscrowd": 0, "category_id": 3}), {"gold_order": "xywh"}),
+        ({"bbox": [10, 20, 100, 200], "iscrowd": 0, "answer": ["cat"]}, {"gold_order": "xywh"}),
+        (of([{"x": 10, "y": 20, "w": 100, "h": 200, "names": ["cat"]}]), {}),
+        (of({"x": 10, "y": 20, "width": 100, "height": 200, "phrase": "a cat"}), {}),
+        (
+            of([{"box_2d": [20, 10, 220, 110], "label": "cat"}]),
+            {"order": "yxyx", "gold_frame": "pixel_original"},
+        ),
+        (of("<ref>cat</ref><box>(10,20),(110,220)</box>"), {}),
+        (of({"boxes": [[10, 20, 110, 220]], "labels": ["cat"]}), {}),
+        (of({"xmin": 10, "ymin": 20, "xmax": 110, "ymax": 220}), {}),
+        (of(json.dumps([[10, 20], [110, 220]])), {}),
+        (of("[(10, 20, 110, 220)]"), {}),
+        (of(["10", "20", "110", "220"]), {}),
+        ({"objects": {"ref": ["cat"], "bbox": [[10, 20, 110, 220]]}, "image_sizes": SIZES}, {}),
+        (of([10 / 640, 20 / 480, 110 / 640, 220 / 480]), {"gold_frame": "norm1"}),
     ],
 )
-def test_one_box_in_the_forms_of_data_sets(row):
-    answer = "[20, 10, 220, 110]" if row.get("order") == "yxyx" else CORNERS
-    assert IOU(answer, row) == pytest.approx(1.0)
-    assert IOU(gold_completion(IOU, row), row) == pytest.approx(1.0)
+def test_one_box_in_the_forms_of_data_sets(row, parameters):
+    answer = "[20, 10, 220, 110]" if parameters.get("order") == "yxyx" else CORNERS
+    assert IOU(answer, row, **parameters) == pytest.approx(1.0)
+    assert IOU(gold_completion(IOU, row, **parameters), row, **parameters) == pytest.approx(1.0)
 
 
 @pytest.mark.parametrize(
@@ -52,9 +55,7 @@ def test_one_box_in_the_forms_of_data_sets(row):
         (of({"bbox": [[10, 20, 100, 200]], "category": [3], "area": [9]}), "COCO"),
         ({"bbox": [10, 20, 100, 200], "segmentation": [1.0], "answer": ["cat"]}, "COCO"),
         (of([0.1, 0.2, 0.3, 0.4]), "norm1"),
-        (of([10, 20, 1100, 220], frame="norm1000"), "outside"),
         (of([100, 200, 900, 950]), "outside"),
-        (of([10, 20, 110, 220], frame="norm1"), "outside"),
         (of([]), "empty_gold=nothing"),
         (of("the cat"), "is no box"),
     ],
@@ -64,6 +65,16 @@ def test_a_gold_that_is_another_thing_is_unscored(row, reason):
         outcome = reward.outcome(CORNERS, row)
         assert outcome.score is None
         assert reason in outcome.reason
+
+
+@pytest.mark.parametrize(
+    ("gold", "frame"), [([10, 20, 1100, 220], "norm1000"), ([10, 20, 110, 220], "norm1")]
+)
+def test_a_gold_outside_of_its_frame_is_unscored(gold, frame):
+    for reward in (IOU, F1, POINT):
+        outcome = reward.outcome(CORNERS, of(gold), frame=frame)
+        assert outcome.score is None
+        assert "outside" in outcome.reason
 
 
 def test_class_numbers_are_no_labels():
@@ -94,17 +105,16 @@ def test_the_order_of_answers():
     assert IOU(gemini, row, order="yxyx") == 1.0
     assert IOU(gemini, row) < 1.0
     assert POINT('[{"point": [100, 50]}]', row, order="yxyx") == 1.0
-    coco = of([10, 20, 100, 200], order="xywh")
     for text in ("[10, 20, 100, 200]", '{"bbox_2d": [10, 20, 110, 220]}'):
-        assert IOU(text, coco) == 1.0
+        assert IOU(text, of([10, 20, 100, 200]), order="xywh") == 1.0
 
 
 @pytest.mark.parametrize("gold", [[], None, "", "[]", {"ref": [], "bbox": []}, "none"])
 @pytest.mark.parametrize("reward", [IOU, F1, POINT, get_reward("ext_giou")])
 def test_where_there_is_nothing_the_right_answer_says_so(gold, reward):
-    row = of(gold, empty_gold="nothing")
+    row, nothing = of(gold), {"empty_gold": "nothing"}
     for right in ("[]", "```json\n[]\n```", "None", "none.", '{"objects": []}'):
-        assert reward(f"<answer>{right}</answer>", row) == reward.high
+        assert reward(f"<answer>{right}</answer>", row, **nothing) == reward.high
     for wrong in (
         CORNERS,
         "",
@@ -114,13 +124,13 @@ def test_where_there_is_nothing_the_right_answer_says_so(gold, reward):
         "[0, 0, 0, 0]",
         "?",
     ):
-        assert reward(wrong, row) == reward.low
-    assert reward("[]", of(gold)) is None
-    assert reward(gold_completion(reward, row), row) == reward.high
+        assert reward(wrong, row, **nothing) == reward.low
+    assert reward("[]", row) is None
+    assert reward(gold_completion(reward, row, **nothing), row, **nothing) == reward.high
 
 
 def test_nothing_is_wrong_where_there_is_something():
-    assert IOU("There is none.", of([10, 20, 110, 220], empty_gold="nothing")) == 0.0
+    assert IOU("There is none.", of([10, 20, 110, 220]), empty_gold="nothing") == 0.0
 
 
 @pytest.mark.parametrize(

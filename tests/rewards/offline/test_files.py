@@ -152,15 +152,14 @@ def test_sizes_of_local_images_are_read(run, tmp_path):
     row = {
         "images": ["a.png"],
         "solution": [64, 48, 128, 96],
-        "frame": "norm1000",
-        "gold_frame": "pixel_original",
     }
     data = lines(
         tmp_path / "data.jsonl",
         [{**row, "completion": "[100, 100, 200, 200]"}, {**row, "images": ["no.png"]}],
     )
     answers = lines(tmp_path / "answers.jsonl", ["[100, 100, 200, 200]"] * 2)
-    _, (first, second) = run(data, "ext_iou", completions=answers)
+    frames = "ext_iou:frame=norm1000,gold_frame=pixel_original"
+    _, (first, second) = run(data, frames, completions=answers)
     assert first["score"] == 1.0
     needs = 'pixel_original needs column image_sizes for image 0, as {"original": [w, h], "resized": [w, h]}'
     assert second["reason"] == f"{needs}, or another frame= of the answers"
@@ -170,6 +169,6 @@ def test_gold_needs_no_image(run, tmp_path):
     row = {
         "images": ["https://127.0.0.1/a.png"],
         "solution": [64, 48, 128, 96],
-        "gold_frame": "pixel_original",
     }
-    assert run(lines(tmp_path / "data.jsonl", [row]), "ext_iou", gold=True)[0]
+    data = lines(tmp_path / "data.jsonl", [row])
+    assert run(data, "ext_iou:gold_frame=pixel_original", gold=True)[0]

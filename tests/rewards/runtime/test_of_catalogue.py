@@ -81,31 +81,9 @@ def test_rows_that_cannot_be_scored_are_counted_and_the_first_is_named(capsys, m
     assert "completion 1 of the batch, image 'a.png', question 'How many?'" in lines[0]
 
 
-def test_a_column_that_is_a_parameter_by_chance_is_told_once(capsys, monkeypatch, score):
-    monkeypatch.setattr(ledger_module, "_printed", set())
-    for name in ("ext_iou", "ext_giou"):
-        scores, report = score(name, ["[0, 0, 9, 9]"] * 3, solution=[[0, 0, 9, 9]] * 3, frame=[17, 18, 19])
-        assert scores == [None] * 3
-        assert sum(report.unscored.values()) == 3
-    (line,) = capsys.readouterr().err.splitlines()
-    assert """'frame' is a parameter of rewards""" in line
-    assert """--columns '{"frame": "frame_of_data"}'""" in line
-
-
-def test_what_columns_mean_is_said_before_any_row_is_scored(capsys, monkeypatch):
-    monkeypatch.setattr(ledger_module, "_printed", set())
-    columns = {"frame": [None, "12.png"], "bbox": [[0, 0, 9, 9], None], "answer": ["a cat", "a dog"]}
-    for name in ("ext_iou", "ext_giou"):
-        OfCatalogue(get_reward(name), table=RewardTable()).note_columns(columns)
-    lines = capsys.readouterr().err.splitlines()
-    assert len(lines) == 3, "the column that is a parameter once, the gold for each reward"
-    assert "column 'frame' is a parameter of rewards" in lines[0]
-    assert "'ext_iou' reads its gold from column 'bbox', not 'answer'" in lines[1]
-    fitting = {"solution": ["B"], "answer": ["B"], "frame": ["norm1"]}
-    OfCatalogue(get_reward("ext_iou"), table=RewardTable()).note_columns(fitting)
-    table = RewardTable.model_validate({"rewards": {"ext_ocr": {"gold": "text"}}})
-    OfCatalogue(get_reward("ext_ocr"), table=table).note_columns({"text": ["a"], "answer": ["b"]})
-    assert capsys.readouterr().err == ""
+def test_a_column_with_the_name_of_a_parameter_is_not_one(score):
+    scores, _ = score("ext_iou", ["[0, 0, 9, 9]"], solution=[[0, 0, 9, 9]], frame=[17])
+    assert scores == [1.0]
 
 
 @pytest.mark.parametrize(("function", "what"), [(outside, "outside 0..1"), (broken, "KeyError")])
@@ -124,14 +102,13 @@ def test_a_reward_at_fault_is_a_failure_with_its_traceback(function, what, tmp_p
     assert written[0]["reward"] == "ext_test"
 
 
-def test_parameters_come_from_row_table_host_and_defaults_in_this_order(score):
+def test_parameters_come_from_table_host_and_defaults_in_this_order(score):
     arguments = SimpleNamespace(repetition_n_grams=2, repetition_max_penalty=-0.5, output_dir=None)
     loop = ["no no no no"] * 2
     assert score("ext_repetition", loop)[0] == [-0.5, -0.5], "one of two trigrams stood before"
     assert score("ext_repetition", loop, arguments=arguments)[0] == pytest.approx([-1 / 3, -1 / 3])
     table = {"rewards": {"ext_repetition": {"parameters": {"ngram": 1}}}}
     assert score("ext_repetition", loop, table, arguments)[0] == pytest.approx([-0.375, -0.375])
-    assert score("ext_repetition", loop, table, arguments, ngram=[None, 4])[0] == pytest.approx([-0.375, 0])
 
 
 def test_routing_and_gold(score):
