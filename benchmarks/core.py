@@ -114,7 +114,7 @@ CASES = {
     "cuda": [("3b", 1000, 300), ("3b", 1000, 128), ("3b-hybrid", 1000, 128), ("7b", 2500, 300)],
     "cpu": [("mini", 576, 128), ("mini-hybrid", 576, 128)],
 }
-BACKENDS = {"cuda": ["sdpa", "varlen", "flex", "dense"], "cpu": ["sdpa", "dense"]}
+BACKENDS = {"cuda": ["sdpa", "varlen", "dense"], "cpu": ["sdpa", "dense"]}
 
 
 def read_arguments() -> argparse.Namespace:
@@ -125,7 +125,7 @@ def read_arguments() -> argparse.Namespace:
         "--device", default="cuda" if torch.cuda.is_available() else "cpu", choices=["cpu", "cuda"]
     )
     parser.add_argument("--cases", help="SIZE:IMAGE_TOKENS:COMPLETION,... such as 3b:1000:300")
-    parser.add_argument("--backends", help="sdpa,varlen,flex,dense")
+    parser.add_argument("--backends", help="sdpa,varlen,dense")
     parser.add_argument("--group", type=int, default=8)
     parser.add_argument("--beta", type=float, default=0.04)
     parser.add_argument(

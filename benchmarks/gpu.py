@@ -24,7 +24,7 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 LIMIT = 520  # seconds in all
 AIM = 0.85  # of the bound by operations
-BACKENDS = "sdpa,varlen,flex,dense"
+BACKENDS = "sdpa,varlen,dense"
 CORE = {  # SIZE:IMAGE_TOKENS:COMPLETION, ways of attention, repeats
     "3b:1000:128": (BACKENDS, 3),
     "3b-hybrid:1000:128": (BACKENDS, 3),

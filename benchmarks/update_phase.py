@@ -230,7 +230,7 @@ def arguments_of_benchmark(
     parser.add_argument("--completion", type=int, default=128)
     parser.add_argument("--beta", type=float, default=0.04)
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
-    parser.add_argument("--backend", default="auto", choices=["auto", "sdpa", "dense", "flex", "varlen"])
+    parser.add_argument("--backend", default="auto", choices=["auto", "sdpa", "dense", "varlen"])
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--no-checkpointing", action="store_true")
     parser.add_argument(

@@ -77,10 +77,10 @@ class Settings(BaseModel):
         description="How long a phase may last, in seconds; unset: learned, five times the longest so far "
         "and at least two minutes, half an hour for the first of its kind.",
     )
-    attention: Literal["auto", "sdpa", "dense", "flex", "varlen"] = Field(
+    attention: Literal["auto", "sdpa", "dense", "varlen"] = Field(
         default="auto",
         description="How the tokens of a pack attend to each other: SDPA prompt by prompt, SDPA with a whole "
-        "mask, FlexAttention (GPU), or a variable-length flash kernel (GPU).",
+        "mask, or a variable-length flash kernel (GPU). flex is gone: leave SWIFT_GRPO_EXT_ATTENTION at auto.",
     )
     group_batch: bool = Field(
         default=True,

@@ -34,6 +34,12 @@ def test_a_setting_that_is_gone_says_what_to_do_instead(monkeypatch, name):
     assert "\n" not in str(raised.value)
 
 
+def test_a_value_that_is_gone_says_what_to_do_instead(monkeypatch):
+    monkeypatch.setenv("SWIFT_GRPO_EXT_ATTENTION", "flex")
+    with pytest.raises(SettingsError, match=r"flex is gone: leave SWIFT_GRPO_EXT_ATTENTION at auto"):
+        load_settings()
+
+
 def test_value_out_of_range_names_the_variable_and_its_meaning(monkeypatch):
     monkeypatch.setenv("SWIFT_GRPO_EXT_BAD_ROW", "maybe")
     with pytest.raises(

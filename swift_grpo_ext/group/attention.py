@@ -5,7 +5,6 @@ window, and where the tokens of an image see each other (`Visibility`):
 
     dense   SDPA with a (T, T) mask: the reference
     sdpa    SDPA family by family: a prompt, then its completions as a batch over its keys and their own
-    flex    FlexAttention with a block mask made from the nodes; for GPUs
     varlen  one call of a variable-length flash kernel; for GPUs
 """
 
@@ -17,7 +16,7 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 from swift_grpo_ext.errors import RefusedError
-from swift_grpo_ext.group.attention_gpu import flex, varlen
+from swift_grpo_ext.group.attention_gpu import varlen
 from swift_grpo_ext.group.layout import (
     CAUSAL,
     Batches,
@@ -141,14 +140,10 @@ def choose_backend(asked: str, implementation: str, device: torch.device, dtype:
     half = dtype in (torch.float16, torch.bfloat16)
     if asked == "auto":
         return "varlen" if device.type == "cuda" and half and "flash" in implementation else "sdpa"
-    need = ""
-    if asked in ("flex", "varlen") and device.type != "cuda":
-        need = "a GPU"
-    elif asked == "varlen" and not half:
-        need = f"16-bit weights, not {dtype}"
-    if need:
-        raise RefusedError(f"attention {asked} needs {need}", where="SWIFT_GRPO_EXT_ATTENTION", fix="auto")
+    if asked == "varlen" and not (device.type == "cuda" and half):
+        what = f"attention varlen needs a GPU and 16-bit weights, not {dtype} on {device.type}"
+        raise RefusedError(what, where="SWIFT_GRPO_EXT_ATTENTION", fix="auto")
     return asked
 
 
-BACKENDS: dict[str, Attend] = {"dense": dense, "sdpa": sdpa, "flex": flex, "varlen": varlen}
+BACKENDS: dict[str, Attend] = {"dense": dense, "sdpa": sdpa, "varlen": varlen}

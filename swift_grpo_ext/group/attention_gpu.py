@@ -1,4 +1,4 @@
-"""Attention over a pack with kernels for GPUs; both run without one, too, slowly, so that tests can."""
+"""Attention over a pack with the variable-length flash kernel of a GPU."""
 
 from collections.abc import Callable
 from functools import cache
@@ -6,75 +6,11 @@ from importlib.util import find_spec
 from typing import Any
 
 import torch
-from jaxtyping import Bool, Float, Int, Int32
+from jaxtyping import Float, Int
 from torch import Tensor
 from torch.autograd.function import FunctionCtx
-from torch.nn.functional import pad
 
-from swift_grpo_ext.group.layout import MaskFunction, PackLayout, Visibility
-
-BLOCK = 128  # side of FlexAttention's blocks, tokens
-
-
-def flex(
-    query: Float[Tensor, "1 heads tokens dim"],
-    key: Float[Tensor, "1 kv_heads tokens dim"],
-    value: Float[Tensor, "1 kv_heads tokens value_dim"],
-    layout: PackLayout,
-    scale: float | None,
-    visibility: Visibility,
-) -> Float[Tensor, "1 heads tokens value_dim"]:
-    """FlexAttention, compiled once per process for any length."""
-    device = query.device
-    grouped = query.shape[1] != key.shape[1]
-    mask = layout.once(("flex", visibility, device), lambda: _block_mask(layout, device, visibility))
-    attend = _flex_attention(query.is_cuda)
-    return attend(query, key, value, block_mask=mask, scale=scale, enable_gqa=grouped)
-
-
-@cache
-def _flex_attention(compiled: bool) -> Callable[..., Float[Tensor, "..."]]:
-    from torch.nn.attention.flex_attention import flex_attention
-
-    return torch.compile(flex_attention, dynamic=True) if compiled else flex_attention
-
-
-def _block_mask(layout: PackLayout, device: torch.device, visibility: Visibility) -> object:
-    """FlexAttention's ``BlockMask`` of a layout, made without a ``(T, T)`` mask."""
-    from torch.nn.attention.flex_attention import BlockMask
-
-    seen = layout.mask_function(visibility, device)
-    some, full = block_grid(seen, torch.arange(layout.length, device=device))
-    return BlockMask.from_kv_blocks(
-        *_block_lists(some & ~full),
-        *_block_lists(full),
-        BLOCK_SIZE=BLOCK,
-        mask_mod=seen,
-        seq_lengths=(layout.length, layout.length),
-    )
-
-
-def block_grid(
-    seen: MaskFunction, places: Int[Tensor, " tokens"]
-) -> tuple[Bool[Tensor, "blocks blocks"], Bool[Tensor, "blocks blocks"]]:
-    """Which blocks hold a visible pair, and which hold nothing else."""
-    behind = -len(places) % BLOCK
-    some = []
-    full = []
-    for queries in places.split(BLOCK):  # a row of blocks at a time
-        row = pad(seen(0, 0, queries[:, None], places), (0, behind)).unflatten(1, (-1, BLOCK))
-        some.append(row.any(2).any(0))
-        full.append(row.all(2).sum(0) == BLOCK)
-    return torch.stack(some), torch.stack(full)
-
-
-def _block_lists(
-    grid: Bool[Tensor, "blocks blocks"],
-) -> tuple[Int32[Tensor, "1 1 blocks"], Int32[Tensor, "1 1 blocks blocks"]]:
-    """Counts and indices of the marked blocks in each row."""
-    counts = grid.sum(1, dtype=torch.int32)
-    indices = grid.int().argsort(dim=1, descending=True, stable=True).int()
-    return counts[None, None], indices[None, None]
+from swift_grpo_ext.group.layout import PackLayout, Visibility
 
 
 def varlen(

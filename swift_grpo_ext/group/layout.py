@@ -7,7 +7,7 @@ the first token of a completion stands right behind the last one of its prompt, 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from typing import Any, Literal, TypeVar, no_type_check
+from typing import Any, Literal, TypeVar
 
 import torch
 from jaxtyping import Bool, Int, Int32, Shaped
@@ -28,8 +28,6 @@ class Visibility:
 
 
 Made = TypeVar("Made")
-# Of batch, head, and places of query and key in a pack; FlexAttention asks for single ones and whole blocks.
-MaskFunction = Callable[..., Bool[Tensor, "..."]]
 CAUSAL = Visibility()
 ImageBlocks = Literal["none", "windows", "all"]  # windows: those with a sliding window
 
@@ -115,30 +113,21 @@ class PackLayout:
         """Numbers of the nodes by how many are above them."""
         return by_key({number: node.level for number, node in enumerate(self.nodes)})
 
-    def mask_function(self, visibility: Visibility, device: torch.device | str = "cpu") -> MaskFunction:
-        """Mask function for FlexAttention: True where a query's token sees a key's, by their places."""
-        end = self.subtree_ends().to(device)
-        place = self.positions().to(device)
-        image = self.blocks.to(device) if visibility.blocks and self.blocks is not None else None
-
-        @no_type_check  # FlexAttention traces it: checks inside would break the graph at each call
-        def seen(
-            batch: Int[Tensor, "..."] | int,
-            head: Int[Tensor, "..."] | int,
-            q: Int[Tensor, "..."],
-            k: Int[Tensor, "..."],
-        ) -> Bool[Tensor, "..."]:
-            allowed = (q >= k) & (q < end[k])
-            if image is not None:
-                same = (image[q] == image[k]) & (image[k] > 0)
-                allowed = allowed | same
-            if visibility.window is not None:
-                near = place[q] - place[k] < visibility.window
-                if image is not None and not MASKS_BY_KIND:
-                    near = near | same  # a token sees its image beyond the window, too
-                allowed = allowed & near
-            return allowed
-
+    def sees(
+        self, queries: Int[Tensor, "..."], keys: Int[Tensor, "..."], visibility: Visibility
+    ) -> Bool[Tensor, "..."]:
+        """True where a query's token sees a key's, by their places in the pack."""
+        seen = (queries >= keys) & (queries < self.subtree_ends()[keys])
+        same = None
+        if visibility.blocks and self.blocks is not None:
+            same = (self.blocks[queries] == self.blocks[keys]) & (self.blocks[keys] > 0)
+            seen = seen | same
+        if visibility.window is not None:
+            place = self.positions()
+            near = place[queries] - place[keys] < visibility.window
+            if same is not None and not MASKS_BY_KIND:
+                near = near | same  # a token sees its image beyond the window, too
+            seen = seen & near
         return seen
 
     def positions(self) -> Int[Tensor, " tokens"]:
@@ -207,7 +196,7 @@ class PackMask(Tensor):
 def visible(layout: PackLayout, visibility: Visibility = CAUSAL) -> Bool[Tensor, "tokens tokens"]:
     """Mask on the CPU: True where a row's query may look at a column's key."""
     places = torch.arange(layout.length)
-    return layout.mask_function(visibility)(0, 0, places[:, None], places)
+    return layout.sees(places[:, None], places, visibility)
 
 
 def family_mask(
@@ -224,7 +213,7 @@ def family_mask(
         real = keys >= 0
         keys = keys.where(real, keys[:, above : above + 1])
         queries = keys[:, above:, None]
-        seen = layout.mask_function(visibility)(0, 0, queries, keys[:, None]) & real[:, None]
+        seen = layout.sees(queries, keys[:, None], visibility) & real[:, None]
         return seen[:, None].to(device)
 
     return layout.once(("family", family[0], visibility, device), make)

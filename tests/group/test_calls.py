@@ -8,7 +8,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 from transformers.models.qwen3_next.modeling_qwen3_next import torch_chunk_gated_delta_rule
 
-from swift_grpo_ext.group import attention_gpu, interface, recurrent
+from swift_grpo_ext.group import interface, recurrent
 from swift_grpo_ext.group.forward import packed_scores
 from swift_grpo_ext.group.micro_batch import pack_inputs
 from swift_grpo_ext.group.shared_prefix import build_pack, read_rows
@@ -153,7 +153,6 @@ def makes_in_first_pass(name, layers, backend):
     rows = read_rows(inputs["input_ids"], inputs["attention_mask"], mask)
     pack = build_pack(rows, inputs["input_ids"], mask, interface.pack_form(model.config, backend))
     packed = pack_inputs(inputs, pack, {})
-    torch._dynamo.reset()  # what it compiled for an earlier test's lengths would be looked up here, with an ``item``
     with torch.no_grad(), Makes() as ours:
         packed_scores(model, model.lm_head, packed, pack, vocab_size=VOCAB)
     with torch.no_grad(), Makes() as stock:
@@ -170,7 +169,7 @@ def kinds(name, layers):
 
 @pytest.mark.parametrize(
     ("name", "backend"),
-    [("llama", "sdpa"), ("llama", "dense"), ("llama", "flex"), ("qwen3_5", "sdpa")],
+    [("llama", "sdpa"), ("llama", "dense"), ("qwen3_5", "sdpa")],
 )
 def test_a_deeper_model_makes_no_more_than_its_own_layers_do(name, backend):
     (two, stock_two), (four, stock_four) = (makes_in_first_pass(name, layers, backend) for layers in (2, 4))
@@ -179,18 +178,3 @@ def test_a_deeper_model_makes_no_more_than_its_own_layers_do(name, backend):
         own += makes_in_first_pass(name, 3, backend)[1] - stock_two
     assert four - two <= own
     assert two.total() > 0
-
-
-def test_flex_attention_has_one_block_mask_for_all_layers_and_passes(monkeypatch):
-    made = []
-    usual = attention_gpu._block_mask
-    monkeypatch.setattr(attention_gpu, "_block_mask", lambda *args: made.append(args) or usual(*args))
-    model = build("llama")
-    inputs = collate(ROWS)
-    mask = inputs.pop("completion_mask")
-    rows = read_rows(inputs["input_ids"], inputs["attention_mask"], mask)
-    pack = build_pack(rows, inputs["input_ids"], mask, interface.pack_form(model.config, "flex"))
-    with torch.no_grad():  # old, reference and policy pass; it has no backward pass on a CPU
-        for _ in range(3):
-            packed_scores(model, model.lm_head, pack_inputs(inputs, pack, {}), pack, vocab_size=VOCAB)
-    assert len(made) == 1
