@@ -80,7 +80,8 @@ class Settings(BaseModel):
     attention: Literal["auto", "sdpa", "dense", "varlen"] = Field(
         default="auto",
         description="How the tokens of a pack attend to each other: SDPA prompt by prompt, SDPA with a whole "
-        "mask, or a variable-length flash kernel (GPU). flex is gone: leave SWIFT_GRPO_EXT_ATTENTION at auto.",
+        "mask, or a variable-length flash kernel (GPU); flex is gone: leave SWIFT_GRPO_EXT_ATTENTION at "
+        "auto.",
     )
     group_batch: bool = Field(
         default=True,
