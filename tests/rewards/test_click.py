@@ -37,6 +37,8 @@ def parse_action(text):
         ("click(10, 20)", Action("click", Region((10, 20)))),
         ("pyautogui.click(x=10, y=20)", Action("click", Region((10, 20)))),
         ("pyautogui.doubleClick(x=1.5, y=20)", Action("double_click", Region((1.5, 20)))),
+        ("pyautogui.click(10, 20, button='right')", Action("right_click", Region((10, 20)))),
+        ("pyautogui.click(10, 20, clicks=2, button='left')", Action("double_click", Region((10, 20)))),
         ("(10, 20)", Action("click", Region((10, 20)))),
         ("[10, 20, 30, 40]", Action("click", Region((10, 20, 30, 40)))),
         ('{"action": "type", "text": "hi there"}', Action("type", None, "hi there")),
@@ -134,7 +136,7 @@ def test_a_drag_has_two_places():
     gold = {"solution": {"action": "drag", "start_box": [0, 0, 20, 20], "end_box": [80, 80, 99, 99]}}
     assert scored("drag(10, 10, 90, 90)", gold) == 1.0
     assert scored("drag(start_box='(10,10)', end_box='(90,90)')", gold) == 1.0
-    assert scored('{"action": "left_click_drag", "path": [[10, 10], [50, 50], [90, 90]]}', gold) == 1.0
+    assert scored('{"action": "left_click_drag", "coordinate": [10, 10], "coordinate2": [90, 90]}', gold) == 1.0
     assert scored('{"action": "drag", "from": [10, 10], "to": [90, 90]}', gold) == 1.0
     assert scored("drag(10, 10, 50, 50)", gold) == 0.0
     assert scored("drag(90, 90, 10, 10)", gold) == 0.0

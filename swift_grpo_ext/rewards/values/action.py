@@ -2,8 +2,8 @@
 
 >>> [read(text).kind for text in (
 ...     '{"action": "left_click", "coordinate": [1, 2]}', "[{'action': 'click', 'point': [1, 2]}]",
-...     "pyautogui.click(x=1, y=2)", "click(start_box='(1,2)')", "CLICK <point>[[1, 2]]</point>", "[1, 2]",
-...     '{"name": "computer_use", "arguments": {"coordinate": [1, 2]}}')] == ["click"] * 7
+...     "pyautogui.click(x=1, y=2)", "click(start_box='(1,2)')", "[1, 2]",
+...     '{"name": "computer_use", "arguments": {"coordinate": [1, 2]}}')] == ["click"] * 6
 True
 >>> [read(text).text for text in ("scroll(direction='down')", "type(content='hello')", "hotkey('ctrl', 'c')")]
 ['down', 'hello', 'ctrl c']
@@ -14,16 +14,16 @@ different actions do not count, nor does one beside other words. Nothing is ever
 
 import json
 import re
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from swift_grpo_ext.rewards.contract import Unread
 from swift_grpo_ext.rewards.json_text import Json, decoded, first_value, literal, strict
 from swift_grpo_ext.rewards.values import regions, tool_call
-from swift_grpo_ext.rewards.values.call import MAX_CALL, Call, call_in
+from swift_grpo_ext.rewards.values.call import call_in
 from swift_grpo_ext.rewards.values.region import OrderOf, Region, as_corners, pointed_at
 
 GRAMMAR = "action (JSON with action and coordinate, or a call such as click(x=1, y=2))"
@@ -31,23 +31,16 @@ _TABLE = json.loads((Path(__file__).parent / "actions.json").read_text(encoding=
 
 
 def _by_word(listed: Mapping[str, list[str]]) -> dict[str, str]:
-    return {word: meaning for meaning, words in listed.items() for word in words}
+    return {word.replace("_", ""): meaning for meaning, words in listed.items() for word in words}
 
 
-KINDS = _by_word(_TABLE["kinds"])  # word to the kind of action, and the text that it says by itself
-OPPOSITE: dict[str, str] = _TABLE["opposite"]
-_ARGUMENTS = {name.replace("_", ""): role for name, role in _by_word(_TABLE["arguments"]).items()}
+_KINDS = _by_word(_TABLE["kinds"])  # word to the kind of action, and the text that it says by itself
+_ROLES = _by_word(_TABLE["arguments"])
 _KEYS = _by_word(_TABLE["keys"])
 _STATUSES = _by_word(_TABLE["statuses"])
 _DIRECTIONS = _by_word(_TABLE["directions"])
-_MAX_DEPTH = 3  # of nested calls
-# Directions of a positive and of a negative amount.
-_AMOUNTS = {"amount_up": ("up", "down"), "amount_down": ("down", "up"), "amount_right": ("right", "left")}
-
-_SEPARATOR = re.compile(r"[\s+,_-]+")
-_WORDED = re.compile(
-    r"([A-Za-z_]{2,24}|[\u4e00-\u9fff]{2,4})\s{0,4}(?:\[(.*)\]|(<.*>|\[?\(.*\)\]?))?", re.DOTALL
-)
+_BUTTONS: dict[str, str] = _TABLE["buttons"]
+OPPOSITE: dict[str, str] = _TABLE["opposite"]
 
 
 @dataclass(frozen=True)
@@ -82,58 +75,38 @@ def read(text: str, order_of: OrderOf = as_corners) -> Action:
     """
     values = _values(text)
     actions = [action for value in values if (action := action_of(value, order_of))]
+    place = None if values else _one(text, order_of)
+    if place is not None:
+        actions = [Action("click", replace(place, label=""))]
     if not actions:
-        place = None if values else _one(text, order_of)
-        if place is None:
-            raise Unread(text, GRAMMAR)
-        return Action("click", replace(place, label=""))
+        raise Unread(text, GRAMMAR)
     if any(action != actions[0] for action in actions):
         raise Unread(f"{len(actions)} different actions: {text[:80]!r}")
     return actions[0]
 
 
 def _values(text: str) -> list[Mapping[str, Json]]:
-    """The mappings in a text: its tool calls, its JSON, its call, or a word with a place behind it."""
+    """The mappings in a text: its JSON, its tool calls, or its call."""
     if text[:1] in ("{", "["):
         value = decoded(text, first_value, literal)
         items = value if isinstance(value, list) else [value]
-        return [item for item in items if isinstance(item, Mapping)] if all(items) else []
+        return [item for item in items if isinstance(item, Mapping)]
     if called := tool_call.read_all(text):
         return [call._asdict() for call in called]
-    if (call := call_in(text)) is not None:
-        return [{"action": call.name, **_positional(call), **call.named}]
-    worded = _WORDED.fullmatch(text[:MAX_CALL])
-    if worded is None or word_of(worded[1]) not in KINDS or (worded[3] and not _one(worded[3], as_corners)):
+    call = call_in(text)
+    if call is None:
         return []
-    return [{"action": worded[1], "coordinate" if worded[3] else "text": worded[3] or worded[2]}]
-
-
-def _positional(call: Call) -> dict[str, Json]:
-    """Arguments without names: places, numbers as x and y of one or two places, texts."""
     numbers = [value for value in call.bare if isinstance(value, (int, float))]
-    places = [value for value in call.bare if isinstance(value, list)]
-    if len(numbers) > 1 and KINDS.get(word_of(call.name)) in ("drag", "swipe"):
-        places = [numbers[:2], numbers[2:]]
-    return {
-        "coordinate": numbers,
-        "pixels": numbers[0] if len(numbers) == 1 else None,
-        "path": places,
-        "text": " ".join(value for value in call.bare if isinstance(value, str)),
-    }
-
-
-@lru_cache(maxsize=1024)
-def word_of(name: str) -> str:
-    """A name of an action in the spelling of the table."""
-    plain = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name.strip()[:64])
-    plain = re.sub(r"[\s-]+", "_", plain.casefold())
-    return plain if plain in KINDS else plain.rpartition(".")[2]
+    words = [value for value in call.bare if isinstance(value, str)]
+    # scroll(-5), click(1, 2), drag(1, 2, 3, 4)
+    names = ("x", "y", "x2", "y2") if len(numbers) > 1 else ("pixels",)
+    positional = dict(zip(names, numbers, strict=False))
+    return [{"action": call.name, "text": " ".join(words), **positional, **call.named}]
 
 
 def keys_of(text: str) -> frozenset[str]:
     """The keys of a combination: ``Ctrl+C``, ``ctrl c``."""
-    parts = [part for part in _SEPARATOR.split(text.strip().casefold()) if part not in ("", "press", "key")]
-    return frozenset(_KEYS.get(part, part) for part in parts)
+    return frozenset(_KEYS.get(key, key) for key in re.split(r"[\s+,_-]+", text.strip().casefold()))
 
 
 def status_of(text: str) -> str:
@@ -141,104 +114,81 @@ def status_of(text: str) -> str:
     return _STATUSES.get(text.strip().casefold() or "success", "")
 
 
-def _direction_of(text: str) -> str:
-    """The direction that a text is, "" for any other text."""
-    return _DIRECTIONS.get(text.strip().casefold().removeprefix("向"), "")
-
-
 def action_of(value: Mapping[str, Any], order_of: OrderOf = as_corners) -> Action | None:
-    """The action that a mapping holds, flat or as the arguments of a tool; a place alone is a click."""
-    by_role = _by_role(value)
-    start, end = (_one(by_role.get(role), order_of) for role in ("place", "end"))
-    word = word_of(str(by_role.get("action", "")))
-    if word not in KINDS and ("action" not in by_role or "arguments" in by_role):
-        # A point alone, also as the arguments of a tool such as computer_use.
+    """The action that a mapping holds, flat or as the arguments of a tool; a place alone is a click.
+
+    Raises:
+        Unread: It names two places for one.
+    """
+    given = _by_role(value)
+    start = _place(given["place"], given["x"], given["y"], order_of)
+    end = _place(given["end"], given["x2"], given["y2"], order_of)
+    words = [regions.plain_key(name.rpartition(".")[2]) for name in given["action"] + given["tool"]]
+    known = [_KINDS[word] for word in words if word in _KINDS]
+    if not (known or given["action"]):
+        # A place alone, also as the arguments of a tool such as computer_use.
         return Action("click", start) if start else None
-    kind, _, text = KINDS.get(word, word).partition(" ")
+    kind, _, text = (known or words)[0].partition(" ")
     if kind == "click":
-        button = _TABLE["buttons"].get(str(by_role.get("button", "")).casefold(), kind)
-        kind = (
-            "drag"
-            if end
-            else _TABLE["times"].get(str(by_role.get("times", by_role.get("amount_up"))), button)
-        )
+        kind = next((_BUTTONS[button] for button in map(str, given["button"]) if button in _BUTTONS), kind)
     if kind not in ("scroll", "swipe"):
-        return Action(kind, start, text or _text(by_role, _TABLE["text_of"].get(kind, "text").split()), end)
-    text = text or _direction(by_role)
+        return Action(kind, start, text or _text(given, kind), end)
+    text = text or _direction(given)
     return Action(kind, start, text, None if text else end)
 
 
-def _by_role(value: Mapping[str, Any], depth: int = 0) -> dict[str, Any]:
-    """The values of a mapping and its arguments by role, the first of each; of names, that of an action."""
-    by_role: dict[str, Any] = {}
-    for key, inner in value.items():
-        role = _ARGUMENTS.get(regions.plain_key(str(key)), "")
-        is_code = role == "action" and isinstance(inner, (int, float))  # AITW's codes are not names
-        if not (role and (inner or inner == 0)) or is_code:
-            continue
-        if role == "arguments":
-            by_role[role] = True
-            inner = decoded(inner, strict)
-            inner = inner[0] if isinstance(inner, list) and len(inner) == 1 else inner
-        entries = {role: inner}
-        if role in ("action", "arguments") and isinstance(inner, Mapping) and depth < _MAX_DEPTH:
-            entries = _by_role(inner, depth + 1)
-        for name, each in entries.items():
-            # {"type": "function", "name": "click"}: the one that is an action
-            if name == "action" and word_of(str(by_role.get(name))) not in KINDS:
-                by_role[name] = each
-            _give(by_role, name, each)
-    return by_role if depth else _with_ends(by_role)
+def _by_role(value: Mapping[str, Any]) -> defaultdict[str, list[Any]]:
+    """The values of a mapping, and of the arguments in it, by role."""
+    given: defaultdict[str, list[Any]] = defaultdict(list)
+    pairs = list(value.items())
+    for key, inner in pairs:  # which grows while it is read
+        role = _ROLES.get(regions.plain_key(str(key)), "")
+        arguments = decoded(inner, strict) if role == "arguments" else None
+        if isinstance(arguments, Mapping):
+            pairs.extend(arguments.items())
+        is_code = role in ("action", "tool") and not isinstance(inner, str)  # AITW's codes are not names
+        if (inner or inner == 0) and not is_code:
+            given[role].append(inner)
+    return given
 
 
-def _give(given: dict[str, Any], role: str, value: Json) -> None:
-    """Give a role its value, if it has none yet.
+def _place(written: list[Json], xs: list[Json], ys: list[Json], order_of: OrderOf) -> Region | None:
+    """The place that is written under a key of its own, or as x and y; one of several points or boxes.
 
     Raises:
-        Unread: It is another place than the one that the role has, and both are boxes or both points.
+        Unread: Two differ, and both are boxes or both points.
     """
-    here = given.setdefault(role, value)
-    if here is not value and role == "place":
-        one, other = _one(here, as_corners), _one(value, as_corners)
-        if one and other and one.is_box is other.is_box and one != other:
-            raise Unread(f"two places of one action, {here!r:.40} and {value!r:.40}")
-
-
-def _with_ends(given: dict[str, Any]) -> dict[str, Any]:
-    """Add ``place``, where the action is or starts, and ``end``, where it ends."""
-    for role, x, y in (("place", "x", "y"), ("end", "x2", "y2")):
-        if x in given and y in given:
-            _give(given, role, [given[x], given[y]])
-    path = given.get("path")
-    roles = ("start", "place", "end", "to")
-    places = path if isinstance(path, list) else [given[role] for role in roles if role in given]
-    first, *rest = places or [None]
-    return given | {"place": first, "end": rest[-1] if rest else None}
+    named = [{"x": x, "y": y} for x, y in zip(xs, ys, strict=False)]
+    places = [place for each in (*written, *named) if (place := _one(each, order_of))]
+    for place in places:
+        if place.is_box is places[0].is_box and place != places[0]:
+            raise Unread(f"two places of one action, {places[0].place} and {place.place}")
+    return places[0] if places else None
 
 
 def _one(value: Json, order_of: OrderOf) -> Region | None:
     """The only place of a text, a list or a mapping; None if it holds none or several."""
-    if value is None:
-        return None
     try:
         if isinstance(value, str):
             places = regions.read(value.strip(), "both", order_of)
         else:
-            places = regions.regions_in(value, "any", order_of)
+            places = regions.regions_in(value, "both", order_of)
     except Unread:
         return None
     return places[0] if len(places) == 1 else None
 
 
-def _text(given: Mapping[str, Any], roles: list[str]) -> str:
-    value = next((given[role] for role in roles if role in given), "")
+def _text(given: defaultdict[str, list[Any]], kind: str) -> str:
+    roles = _TABLE["text_of"].get(kind, "text").split()
+    value = next((value for role in roles for value in given[role]), "")
     text = " ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
     return "" if text.strip().casefold() in _TABLE["empty_texts"] else text
 
 
-def _direction(given: Mapping[str, Any]) -> str:
-    """The direction of a scroll, by its word or by the sign of its amount."""
-    named = [_direction_of(str(given[role])) for role in ("direction", "to", "text") if role in given]
-    amounts = [(given.get(role), words) for role, words in _AMOUNTS.items()]
-    signed = [words[amount < 0] for amount, words in amounts if isinstance(amount, (int, float)) and amount]
+def _direction(given: defaultdict[str, list[Any]]) -> str:
+    """The direction of a scroll, by its word or by the sign of its pixels."""
+    words = [str(word) for role in ("direction", "text") for word in given[role]]
+    named = [_DIRECTIONS.get(word.strip().casefold()) for word in words]
+    amounts = [amount for amount in given["pixels"] if isinstance(amount, (int, float)) and amount]
+    signed = ["up" if amount > 0 else "down" for amount in amounts]
     return next(filter(None, [*named, *signed]), "")
