@@ -91,7 +91,7 @@ _BRACE = re.compile(r"[{}]")
 _FENCED = re.compile(r"```[\w+-]{0,16}[ \t]*\n?(.*?)(?:```\w{0,8}|\Z)", re.DOTALL)
 # A call whose name stands in its mark is kept with the mark: GLM's, Kimi's.
 _TOOL = re.compile(
-    r"((?<=<tool_call>)\s*[^\s\w].*?|<tool_call(?::\w{1,16})?>\s{0,4}\w.*?|<\|tool_call_begin\|>.*?)"
+    r"((?<=<tool_call>)\s*[^\s\w].*?|<tool_call>\s{0,4}\w.*?|<\|tool_call_begin\|>.*?)"
     r"(?:</tool_call|<\|tool_call_end\|>|\Z)",
     re.DOTALL,
 )

@@ -24,9 +24,10 @@ def _gold_calls(columns: Columns) -> list[ToolCall]:
 def tool_call(completion: str, columns: Columns) -> Outcome:
     """The right tool calls, 0..1: the tool's name must be the gold's, then the F1 of its arguments counts.
 
-    Calls are read in the grammars of ms-swift's agent templates: JSON with ``name`` and ``arguments``, ReAct,
-    ``<function=..><parameter=..>``, ``<arg_key>`` and others. Predicted and gold calls are paired one to one
-    for the greatest total, which is divided by the number of predicted or gold calls, whichever is greater.
+    Calls are read as JSON with ``name`` and ``arguments``, as most of ms-swift's agent templates have them,
+    and in the forms of ``qwen3_5`` (``<function=..>``), ``glm4_5`` (``<arg_key>``), ``kimi_k25`` and
+    ``react_en``. Predicted and gold calls are paired one to one for the greatest total, which is divided by
+    the number of predicted or gold calls, whichever is greater.
 
     Gold: ``solution`` (or ``tool_calls``, ``answer``): ``{"name": ..., "arguments": {...}}``, a list of such
         calls, or text that holds them in any of these grammars.

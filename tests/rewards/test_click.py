@@ -136,7 +136,9 @@ def test_a_drag_has_two_places():
     gold = {"solution": {"action": "drag", "start_box": [0, 0, 20, 20], "end_box": [80, 80, 99, 99]}}
     assert scored("drag(10, 10, 90, 90)", gold) == 1.0
     assert scored("drag(start_box='(10,10)', end_box='(90,90)')", gold) == 1.0
-    assert scored('{"action": "left_click_drag", "coordinate": [10, 10], "coordinate2": [90, 90]}', gold) == 1.0
+    assert (
+        scored('{"action": "left_click_drag", "coordinate": [10, 10], "coordinate2": [90, 90]}', gold) == 1.0
+    )
     assert scored('{"action": "drag", "from": [10, 10], "to": [90, 90]}', gold) == 1.0
     assert scored("drag(10, 10, 50, 50)", gold) == 0.0
     assert scored("drag(90, 90, 10, 10)", gold) == 0.0

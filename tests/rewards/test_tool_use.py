@@ -21,6 +21,7 @@ HERMES = f"<tool_call>{json.dumps(GOLD)}</tool_call>"
         "<tool_call>weather<arg_key>city</arg_key><arg_value>Rome</arg_value><arg_key>days</arg_key>"
         "<arg_value>3</arg_value></tool_call>",
         'Action: weather\nAction Input: {"city": "Rome", "days": "3"}',
+        "Action: weather\nAction Input: {'city': 'Rome', 'days': 3}\nObservation: ",
         "<think>Which tool?</think>\n" + HERMES,
     ],
 )
