@@ -198,7 +198,7 @@ def check(
 @app.command(epilog="Example: swift-grpo-ext score rows.jsonl --reward ext_iou --gold")
 def score(
     data: Annotated[Path, typer.Argument(help="Dataset, JSONL.")],
-    reward: Annotated[list[str] | None, typer.Option(help="ext_iou ...; several: give it again.")] = None,
+    reward: Annotated[list[str], typer.Option(help="ext_iou ...; several: give it again.")],
     completions: Annotated[Path | None, typer.Option(help="One per row, as swift infer writes them.")] = None,
     gold: Annotated[bool, typer.Option("--gold", help="Score the gold answers: all must be best.")] = False,
     table: Annotated[str, typer.Option(help="Parameters, tasks, golds: JSON, or a path to it.")] = "",
@@ -214,13 +214,13 @@ def score(
     """
     from swift_grpo_ext.rewards.names import require_reward
 
-    for name in reward or []:  # before anything that takes time
+    for name in reward:  # before anything that takes time
         require_reward(name, plugin or [])
     from swift_grpo_ext.rewards.offline import command
 
     well = command.run(
         data,
-        reward or [],
+        reward,
         completions=completions,
         gold=gold,
         table=table,

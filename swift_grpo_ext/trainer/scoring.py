@@ -92,12 +92,7 @@ class Scoring:
         scored = (
             function
             if isinstance(function, Scored)  # a user's, with a limit of its own
-            else kind(
-                function,
-                registered or name,
-                limit=current_settings().reward_timeout,
-                output_dir=self._host.args.output_dir,
-            )
+            else kind(function, registered or name, limit=current_settings().reward_timeout)
         )
         scored.name, scored.logged = registered or name, name
         scored.follow(self._table, name, registered)

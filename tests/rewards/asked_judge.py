@@ -2,7 +2,6 @@
 
 import asyncio
 import time
-from types import SimpleNamespace
 
 from swift_grpo_ext.rewards.judge import judge
 from swift_grpo_ext.rewards.runtime import judge_client as judging
@@ -22,7 +21,7 @@ def batch(completions, **parameters):
     )
     rows = Batch.of(completions, {name: [value] * len(completions) for name, value in ROW.items()})
     started = time.monotonic()
-    scores = asyncio.run(AwaitedOfCatalogue(judge, SimpleNamespace(output_dir=None), table).scored(rows))
+    scores = asyncio.run(AwaitedOfCatalogue(judge, None, table).scored(rows))
     return scores, drain(judging.NAME), time.monotonic() - started
 
 

@@ -8,7 +8,7 @@ from swift_grpo_ext.errors import DatasetRowError, SettingsError
 from swift_grpo_ext.folders import made_folder
 from swift_grpo_ext.rewards.names import require_reward
 from swift_grpo_ext.rewards.offline import printed
-from swift_grpo_ext.rewards.offline.files import Rows, completions_of, read_rows, with_image_sizes
+from swift_grpo_ext.rewards.offline.files import completions_of, read_rows, with_image_sizes
 from swift_grpo_ext.rewards.offline.scoring import Scores, score
 from swift_grpo_ext.rewards.runtime.rules import load_table
 from swift_grpo_ext.settings import current_settings
@@ -29,8 +29,8 @@ def run(
     Raises:
         SettingsError: Options contradict each other.
         OutputFolderError: The folder cannot be written.
-        DatasetRowError: A file cannot be read, its rows do not name one reward, or no completion got a score.
-        RewardError: A reward has an unknown name, or the rows name one of the user's own.
+        DatasetRowError: A file cannot be read, or no completion got a score.
+        RewardError: A reward has an unknown name.
     """
     if gold and completions is not None:
         raise SettingsError("--gold scores the gold answers, not --completions", fix="give one of the two")
@@ -38,7 +38,7 @@ def run(
     for name in rewards:
         require_reward(name, plugins)
     rows = with_image_sizes(read_rows(data), data.parent, gold)
-    names = dict.fromkeys(rewards) or [_named_reward(rows, data, plugins)]
+    names = dict.fromkeys(rewards)
     texts = None if gold else completions_of(rows, completions)
     results = [score(name, rows, texts, rules, plugins) for name in names]
     file = _write(results, output or Path())
@@ -55,16 +55,6 @@ def run(
         )
     is_best = all(scores.records and not any(map(scores.wants, scores.records)) for scores in results)
     return not has_failed and (is_best or not gold)
-
-
-def _named_reward(rows: Rows, data: Path, plugins: Sequence[str]) -> str:
-    named = {str(row.get("reward", "")) for row in rows}
-    name = named.pop()
-    if named or not name:
-        fix = "give --reward ext_..."
-        raise DatasetRowError("the rows do not all name one reward", where=str(data), fix=fix)
-    require_reward(name, plugins)
-    return name
 
 
 def _write(results: Sequence[Scores], folder: Path) -> Path:

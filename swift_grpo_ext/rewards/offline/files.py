@@ -33,8 +33,7 @@ def read_rows(path: Path) -> Rows:
             raise DatasetRowError("line is not a JSON object", where=f"{path}:{number}")
     if _is_table(rows[0]):
         return list(_of_run(rows, path))
-    was_loaded = "failure" in rows[0]  # a run's file of failed completions
-    return rows if was_loaded or not any(rows) else _loaded(path, rows)
+    return _loaded(path, rows) if any(rows) else rows
 
 
 def _loaded(path: Path, rows: Rows) -> Rows:

@@ -29,20 +29,18 @@ class _History:
 
     failed: deque[bool] = field(default_factory=lambda: deque(maxlen=WINDOW))
     batches: int = 0  # in which it was asked
-    scored: bool = False  # it has given a score
     first: Failure | None = None
 
     def add(self, report: Report) -> None:
         self.failed += [True] * report.failures + [False] * (report.completions - report.failures)
         self.batches += bool(report.completions)
-        self.scored = self.scored or report.scored > 0
         self.first = self.first or report.first
 
     def spent(self, allowed: float) -> bool:
-        """True if more than this share of the completions failed, or all of the first batches."""
+        """True if more than this share of the completions failed, or all of them."""
         asked, failed = len(self.failed), sum(self.failed)
         too_many = failed > allowed * asked and (asked >= LEAST or not allowed)
-        return too_many or (not self.scored and self.batches >= DEAD and failed == asked)
+        return too_many or (self.batches >= DEAD and failed == asked)
 
 
 @dataclass
@@ -64,13 +62,12 @@ class Budget:
             history = self._histories.setdefault(name, _History())
             history.add(report)
             if history.first is not None and history.spent(self.allowed):
-                details = f"\n{history.first.details}" if history.first.details else ""
                 raise RewardError(
                     f"{history.first}; {sum(history.failed)} of the last {len(history.failed)} completions "
                     f"failed, {self.allowed:.0%} of them may",
                     where="all ranks end here",
-                    fix="fix the reward (reward_failures.rank*.jsonl in the output folder replays it), or "
-                    f"raise SWIFT_GRPO_EXT_REWARD_FAILURES or _REWARD_TIMEOUT{details}",
+                    fix="fix the reward, or raise SWIFT_GRPO_EXT_REWARD_FAILURES or _REWARD_TIMEOUT"
+                    f"\n{history.first.details}".rstrip(),
                 )
 
 

@@ -1,18 +1,14 @@
-"""Counts the outcomes of each reward's completions, files failed ones, and prints a line about each once."""
+"""Counts the outcomes of each reward's completions, and prints a line about each kind of failure once."""
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from collections import Counter
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from swift_grpo_ext.rewards.contract import Columns, last_question
 
-MAX_REPLAY = 1 << 30  # bytes of a process's file of failed completions, after which no more are kept
-MAX_TEXT = 100_000  # characters of a completion or a column in that file
 _SUMMED = ("completions", "scored", "unread", "failures", "timeouts", "unscored", "counts", "seconds")
 _printed: set[str] = set()
 
@@ -34,7 +30,6 @@ class Failure:
     what: str
     row: str  # which row it was, in words
     details: str = ""  # the traceback, if there is one
-    replay: str = ""  # the file that it was written to
 
     def __str__(self) -> str:
         return f"reward {self.reward!r}: {self.what} [{self.row}]"
@@ -46,12 +41,7 @@ def announce(failure: Failure) -> None:
     A broken contract is not printed here: it ends the run and is its last line.
     """
     if failure.kind != "refused":
-        where = (
-            f"; swift-grpo-ext score {failure.replay} replays it, with --plugin FILE.py if it is yours"
-            if failure.replay
-            else ""
-        )
-        line = " ".join(f"{failure}{where}; further failures are counted".split())
+        line = " ".join(f"{failure}; further failures are counted".split())
         say(line, about=f"first failure of {failure.reward}")
 
 
@@ -117,35 +107,3 @@ def row_in_words(index: int, columns: Columns) -> str:
     }
     present = [f"{name} {value!r:.90}" for name, value in facts.items() if value]
     return ", ".join([f"completion {index} of the batch" + (f" of rank {rank}" if rank else ""), *present])
-
-
-def replay_file(output_dir: str | None) -> str:
-    """Where this rank writes its failures; empty outside of a run."""
-    name = f"reward_failures.rank{os.environ.get('RANK', '0')}.jsonl"
-    return str(Path(output_dir) / name) if output_dir else ""
-
-
-def record_failure(failure: Failure, completion: str, columns: Columns) -> None:
-    """Append one failed completion with its row; images stay as paths, long columns are left out."""
-    path = Path(failure.replay)
-    line = {
-        **{
-            name: value
-            for name, value in columns.items()
-            if value is not None and len(_as_json(value)) <= MAX_TEXT
-        },
-        "completion": str(completion)[:MAX_TEXT],
-        "reward": failure.reward,
-        "failure": {"kind": failure.kind, "what": failure.what, "details": failure.details},
-    }
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("a", encoding="utf-8", errors="backslashreplace") as file:
-            if file.tell() <= MAX_REPLAY:
-                file.write(_as_json(line) + "\n")
-    except OSError as error:
-        say(f"failed completions are not kept in {path}: {error}")
-
-
-def _as_json(value: object) -> str:
-    return json.dumps(value, ensure_ascii=False, default=lambda inner: f"<{type(inner).__name__}>")

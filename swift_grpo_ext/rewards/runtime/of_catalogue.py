@@ -73,7 +73,6 @@ class OfCatalogue(Scored):
             partial(over_rows, reward, self.parameters),
             name or reward.name,
             limit=default_limit() if reward.cost == "process" else None,
-            output_dir=getattr(arguments, "output_dir", None),
         )
 
     def in_frame(self: _T, frame: str | None) -> _T:

@@ -21,8 +21,6 @@ from swift_grpo_ext.rewards.runtime.ledger import (
     Failure,
     Report,
     announce,
-    record_failure,
-    replay_file,
     report_of,
     row_in_words,
     say,
@@ -70,7 +68,6 @@ class Scored:
         name: For people; `logged` is the one under which it is counted and logged.
         limit: Seconds for one completion, or for the batch of a function with ``whole_batch = True``. It then
             runs in processes that can be killed, or in a thread if it is awaited.
-        output_dir: Of the run: where failed completions are kept.
 
     Raises:
         RewardError: The limit is not above 0, or the function cannot be sent to a process.
@@ -94,7 +91,6 @@ class Scored:
         name: str,
         *,
         limit: float | None = None,
-        output_dir: str | None = None,
     ) -> None:
         if limit is not None and not limit > 0:
             raise RewardError(f"a limit of {limit} s", where=name, fix="give seconds above 0")
@@ -103,7 +99,6 @@ class Scored:
         self.name = self.logged = name
         self.limit = limit
         self.outcomes: list[Outcome] = []  # of the last batch
-        self._replay = replay_file(output_dir)
         if self.pool is not None and not self.one_by_one:
             self.pool.warm_up()  # it imports while the model loads
 
@@ -213,12 +208,10 @@ class Scored:
                 self._note(report, outcome, row, batch)
 
     def _failed(self, report: Report, reply: Reply, part: Part, batch: Batch) -> Outcome:
-        """The outcome of a failed part: no score, or that of a timeout; written to replay file and report."""
+        """The outcome of a failed part: no score, or that of a timeout; it is counted and told of."""
         several = f"one of {len(part)} completions, the first is " if len(part) > 1 else ""
         place = several + row_in_words(part[0], batch.row(part[0]))
-        failure = Failure(self.name, reply.ended, reply.value, place, reply.traceback, self._replay)
-        for row in part if self._replay else ():
-            record_failure(failure, batch.completions[row], batch.row(row))
+        failure = Failure(self.name, reply.ended, reply.value, place, reply.traceback)
         is_late = reply.ended == "timeout"
         report.timeouts += is_late
         score = self.on_timeout if is_late else None
@@ -301,9 +294,7 @@ def limited(reward: type | RewardFunction, seconds: float | None = None) -> obje
         return Scored(reward, getattr(reward, "__name__", type(reward).__name__), limit=limit)
 
     def start(self: Scored, args: object = None, **kwargs: object) -> None:
-        output_dir = getattr(args, "output_dir", None)
-        function = reward(args=args, **kwargs)
-        Scored.__init__(self, function, reward.__name__, limit=limit, output_dir=output_dir)
+        Scored.__init__(self, reward(args=args, **kwargs), reward.__name__, limit=limit)
 
     return type(reward.__name__, (Scored,), {"__init__": start, "__doc__": reward.__doc__})
 

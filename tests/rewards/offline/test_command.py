@@ -164,17 +164,6 @@ def test_a_reward_of_the_user_that_raises_is_one_line(run, tmp_path):
         run(data, "raising_of_mine", plugins=[str(plugin)])
 
 
-def test_failed_completions_of_a_reward_of_ones_own_need_its_file_alone(run, tmp_path):
-    plugin = tmp_path / "lengths.py"
-    plugin.write_text(
-        "from swift.rewards import orms\n"
-        "orms['lengths_of_mine'] = lambda: lambda completions, **columns: [len(text) for text in completions]\n"
-    )
-    failed = {"reward": "lengths_of_mine", "completion": "abc", "failure": {"kind": "error"}}
-    _, records = run(lines(tmp_path / "failures.jsonl", [failed]), plugins=[str(plugin)])
-    assert [record["score"] for record in records] == [3.0]
-
-
 def test_a_fault_of_the_table_is_told_with_the_option_and_the_file(data, run, tmp_path):
     table = tmp_path / "table.json"
     table.write_text('{"rewards": {"ext_iou": {"wieght": 1}}}')

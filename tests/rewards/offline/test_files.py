@@ -6,7 +6,6 @@ from PIL import Image
 from swift_grpo_ext.errors import DatasetRowError, RewardError, SettingsError
 from swift_grpo_ext.rewards.offline import command
 from swift_grpo_ext.rewards.offline.files import completions_of, read_rows
-from swift_grpo_ext.rewards.runtime.ledger import Failure, record_failure
 from tests.rewards.offline.rows import BOX, HALF, ROWS_OF_THREE, lines
 
 
@@ -71,16 +70,6 @@ def test_a_file_that_a_run_cannot_load_is_an_error(tmp_path):
         read_rows(path)
 
 
-def test_a_file_of_failed_completions_runs_again(run, tmp_path):
-    path = tmp_path / "reward_failures.rank0.jsonl"
-    failure = Failure(
-        "ext_count", "timeout", "no answer within 10 s", "completion 0 of the batch", replay=str(path)
-    )
-    record_failure(failure, "<answer>3</answer>", {"solution": 3, "images": [b"bytes"]})
-    _, (record,) = run(path)
-    assert (record["reward"], record["score"]) == ("ext_count", 1.0)
-
-
 @pytest.mark.parametrize(
     ("content", "what"),
     [
@@ -115,8 +104,6 @@ def test_completions_that_do_not_fit_are_refused(data, run, tmp_path):
         run(data, "ext_format", gold=True)
     with pytest.raises(RewardError, match="how accuracy wants its gold answered is not known"):
         run(data, "accuracy", gold=True)
-    with pytest.raises(DatasetRowError, match="do not all name one reward"):
-        run(data)
 
 
 @pytest.mark.parametrize("table", [{"completion": ["5", "6"], "prompt": ["q"]}, {"prompt": ["q"]}])
@@ -139,12 +126,6 @@ def test_a_file_that_is_not_utf8_is_refused_with_its_line(tmp_path):
     path.write_bytes(b'{"solution": 5}\n' + '{"solution": "文本"}\n'.encode("gbk"))
     with pytest.raises(DatasetRowError, match=r"not UTF-8 .*data.jsonl:2"):
         command.run(path, ["ext_ocr"], gold=True)
-
-
-def test_failed_completions_of_a_reward_of_ones_own_are_told_apart(run, tmp_path):
-    data = lines(tmp_path / "failures.jsonl", [{"reward": "Mine", "completion": "x"}])
-    with pytest.raises(RewardError, match=r"called 'Mine' .*a reward of your own needs --plugin FILE"):
-        run(data)
 
 
 def test_sizes_of_local_images_are_read(run, tmp_path):

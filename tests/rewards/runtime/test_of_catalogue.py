@@ -43,10 +43,9 @@ def score(pools):
     return run
 
 
-def test_a_tower_of_powers_is_wrong(tmp_path, score):
-    arguments = SimpleNamespace(output_dir=str(tmp_path))
+def test_a_tower_of_powers_is_wrong(score):
     completions = ["<answer>$2$</answer>", TOWER, "<answer>$9**9**9$</answer>", "<answer>$3$</answer>"]
-    scores, report = score("ext_math", completions, arguments=arguments, solution=["2"] * 4)
+    scores, report = score("ext_math", completions, solution=["2"] * 4)
     assert scores == [1.0, 0.0, 0.0, 0.0]
     assert report.failures == 0
     assert report.completions == 4
@@ -87,23 +86,16 @@ def test_a_column_with_the_name_of_a_parameter_is_not_one(score):
 
 
 @pytest.mark.parametrize(("function", "what"), [(outside, "outside 0..1"), (broken, "KeyError")])
-def test_a_reward_at_fault_is_a_failure_with_its_traceback(function, what, tmp_path, score):
-    scores, report = score(
-        a_reward(function), ["x", "y"], arguments=SimpleNamespace(output_dir=str(tmp_path))
-    )
+def test_a_reward_at_fault_is_a_failure_with_its_traceback(function, what, score):
+    scores, report = score(a_reward(function), ["x", "y"])
     assert scores == [None, None]
     assert report.failures == 2
     assert what in report.first.what
     assert "Traceback" in report.first.details
-    written = [
-        json.loads(line) for line in (tmp_path / "reward_failures.rank0.jsonl").read_text().splitlines()
-    ]
-    assert [line["completion"] for line in written] == ["x", "y"]
-    assert written[0]["reward"] == "ext_test"
 
 
 def test_parameters_come_from_table_host_and_defaults_in_this_order(score):
-    arguments = SimpleNamespace(repetition_n_grams=2, repetition_max_penalty=-0.5, output_dir=None)
+    arguments = SimpleNamespace(repetition_n_grams=2, repetition_max_penalty=-0.5)
     loop = ["no no no no"] * 2
     assert score("ext_repetition", loop)[0] == [-0.5, -0.5], "one of two trigrams stood before"
     assert score("ext_repetition", loop, arguments=arguments)[0] == pytest.approx([-1 / 3, -1 / 3])
