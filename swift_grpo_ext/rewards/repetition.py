@@ -9,24 +9,18 @@ from swift_grpo_ext.rewards.contract import Columns, Outcome, reward
 from swift_grpo_ext.rewards.values.text import tokenise
 
 MAX_TOKENS = 50_000  # longer completions are judged by their end, where loops are
-
-
 MAX_WORD = 64  # characters without a space that are still one word
 
-
-_STRETCH = re.compile(rf"\S{{{MAX_WORD + 1},}}|\W{{{MAX_WORD + 1},}}")
+_STRETCH = re.compile(rf"(\S{{{MAX_WORD + 1},}}|\W{{{MAX_WORD + 1},}})")
 
 
 def _tokens(text: str) -> list[str]:
     """Words; characters in scripts without spaces, and in stretches of hardly any words."""
     tokens: list[str] = []
-    done = 0
-    for stretch in _STRETCH.finditer(text):
-        words = tokenise(stretch[0])
-        if len(stretch[0]) > MAX_WORD * len(words):
-            tokens += [*tokenise(text[done : stretch.start()]), *stretch[0]]
-            done = stretch.end()
-    return tokens + tokenise(text[done:])
+    for part in _STRETCH.split(text):
+        words = tokenise(part)
+        tokens += words if len(part) <= MAX_WORD * len(words) else part
+    return tokens
 
 
 @reward(
