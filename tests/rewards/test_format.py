@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from swift_grpo_ext.rewards.format import GRAMMARS, Grammar, contents, format
+from swift_grpo_ext.rewards.format import GRAMMARS, Grammar, format
 from tests.rewards.linear import assert_linear
 
 GOOD = {
@@ -21,7 +21,6 @@ GOOD = {
         r"<think>a</think> So it is \boxed{\frac{1}{2}}, done." + "\n",
     ],
     "think_glm_box": ["<think>a</think>So <|begin_of_box|>b<|end_of_box|>."],
-    "react": ["Thought: a\nAction: b\nAction Input: {c}\n"],
 }
 
 
@@ -100,25 +99,11 @@ def test_a_flood_of_tags_is_linear(flood, grammar):
 
 
 @given(st.text(alphabet="ab{} \n", min_size=1), st.text(alphabet="ab{} \n", min_size=1))
-def test_contents_come_back_stripped(thought, answer):
-    found = contents(f"<think>{thought}</think>\n<answer>{answer}</answer>\n", GRAMMARS["think_answer"])
-    expected = [thought.strip(), answer.strip()]
-    assert found == (expected if all(expected) else None)
+def test_blocks_must_hold_something(thought, answer):
+    filled = bool(thought.strip() and answer.strip())
+    assert format(f"<think>{thought}</think>\n<answer>{answer}</answer>\n", {}) == filled
 
 
-@pytest.mark.parametrize(
-    ("inside", "right", "wrong"),
-    [
-        ("box", "[10, 20, 110, 220]", "a cat"),
-        ("json", '{"a": 1}', "{a: 1"),
-        ("json", '```json\n{"a": 1}\n```', "a"),
-        ("json", "[]", "1"),
-        ("number", "1,200.5", "about 5"),
-        ("number", "12 km", "12 or 13 cats"),
-        ("letter", "(B)", "a dog"),
-    ],
-)
-def test_a_block_must_hold_what_is_asked_for(inside, right, wrong):
-    text = "<think>x</think><answer>{}</answer>"
-    assert format(text.replace("{}", right), {}, inside=inside) == 1.0
-    assert format(text.replace("{}", wrong), {}, inside=inside) == 0.0
+@pytest.mark.parametrize("answer", ["a cat", "12 or 13", "{a: 1", "…?"])
+def test_what_the_blocks_hold_is_not_read(answer):
+    assert format(f"<think>x</think><answer>{answer}</answer>", {}) == 1.0
