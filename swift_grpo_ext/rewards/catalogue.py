@@ -40,10 +40,10 @@ NAMES: tuple[str, ...] = tuple(PREFIX + name for name in MODULES)
 GONE = {
     "ext_cosine": "ms-swift's own: --reward_funcs cosine, with --cosine_max_len at its default",
     "ext_overlong": "ms-swift's own: --reward_funcs soft_overlong --soft_cache_length 256",
-    "ext_table": "ext_json_schema for a table as JSON, or a reward of your own: docs/rewards/write-your-own.md",
+    "ext_table": "ext_json_schema for tables as JSON, or one of your own: docs/rewards/write-your-own.md",
     "ext_wer": "ext_ocr, the same by characters",
     "ext_text_f1": "ext_anls, which takes a list of right answers too",
-    "ext_rouge": "ext_ocr, or a reward of your own: docs/rewards/write-your-own.md",
+    "ext_rouge": "ext_ocr, or one of your own: docs/rewards/write-your-own.md",
     "ext_segmentation_points": "ext_iou for the boxes, ext_point_in_box for points in them",
 }
 

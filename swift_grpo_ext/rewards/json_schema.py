@@ -28,7 +28,7 @@ def field_f1(predicted: Json, gold: Json, typed: bool = True) -> float:
 
 
 def leaves(value: Json, typed: bool, path: tuple[str | int, ...] = ()) -> dict[tuple[str | int, ...], str]:
-    """Path to text of every leaf, empty objects and lists included: 1 equals 1.0; if `typed`, "1" is not 1."""
+    """Path to text of every leaf, empty objects and lists too: 1 equals 1.0; if `typed`, "1" is not 1."""
     if isinstance(value, str):
         return {path: '"' * typed + " ".join(value.split())}
     if not isinstance(value, (Mapping, list, tuple)):
