@@ -1,6 +1,7 @@
 """The ``swift-grpo-ext`` command. Each command loads what it needs when it is called."""
 
 import sys
+from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -170,9 +171,6 @@ def check(
     gpu: Annotated[float, typer.Option("--gpu-memory", help="GiB of one GPU; 0 if unknown.")] = 0,
     show_all: Annotated[bool, typer.Option("--all", help="Print notes, too.")] = False,
     quick: Annotated[bool, typer.Option("--quick", help="Do not ask ms-swift itself (ten seconds).")] = False,
-    rewards: Annotated[
-        bool, typer.Option("--try-rewards", help="Import --external_plugins and call their rewards.")
-    ] = False,
 ) -> None:
     """Check swift rlhf's arguments, or a script: exit 0, 1 (warnings), 2 (will fail), 3 (not checked).
 
@@ -189,7 +187,6 @@ def check(
         show_all=show_all,
         quick=quick,
         row_limit=0 if quick else rows,  # ms-swift reads them
-        tries_rewards=rewards,
         gpu_memory=gpu,
     )
     raise typer.Exit(code)
@@ -242,20 +239,21 @@ def convert_ovis2(
     print(convert_checkpoint(source, target))
 
 
-def refuse_gone(command: str) -> None:
-    """Refuse a command of an earlier version.
+def refuse_gone(words: Sequence[str]) -> None:
+    """Refuse a command of an earlier version, or an option of one.
 
     Raises:
-        SettingsError: The command is gone; the error says what to do instead.
+        SettingsError: It is gone; the error says what to do instead.
     """
-    if command in GONE_COMMANDS and command not in typer.main.get_group(app).commands:
-        raise SettingsError("this command is gone", where=command, fix=GONE_COMMANDS[command])
+    for name in (*words[:1], *(f"{words[0]} {word}" for word in words[1:])):
+        if name in GONE_COMMANDS and name not in typer.main.get_group(app).commands:
+            raise SettingsError("this command is gone", where=name, fix=GONE_COMMANDS[name])
 
 
 def main() -> None:
     """Entry of the console script: an error of ours, or of a file, is one line on stderr and exit code 2."""
     try:
-        refuse_gone("".join(sys.argv[1:2]))
+        refuse_gone(sys.argv[1:])
         app()
     except (SwiftGrpoExtError, OSError) as error:
         print(error, file=sys.stderr)

@@ -30,7 +30,10 @@ GONE_FEATURES = {
     "balanced_ranks": "groups stay on their rank; leave the name out",
     "engine_old_logps": "old log-probs are never the engine's; leave the name out",
 }
+# Commands, and options of a command.
 GONE_COMMANDS = {
+    "check --try-rewards": "swift-grpo-ext score rows.jsonl --reward mine --plugin mine.py "
+    "--completions answers.jsonl calls your reward, and names the row on which it fails",
     "compare-engine": "the first steps of every run compare engine and trainer, and say where they differ",
     "selftest": "every run compares its first forward with ms-swift's own; gains.json says the result",
 }

@@ -45,7 +45,7 @@ class Child:
     def __init__(self):
         self.process = None
 
-    def ask(self, questions, own_network=False):
+    def ask(self, questions):
         if self.process is None:
             self.process = subprocess.Popen(
                 host_table.CHILD,

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from swift_grpo_ext.doctor.check import command, inputs
-from swift_grpo_ext.doctor.check.facts import model, rewards
+from swift_grpo_ext.doctor.check.facts import model
 from swift_grpo_ext.doctor.check.script import read_script
 from swift_grpo_ext.doctor.check.unknown import PLUGIN, Unknown
 from swift_grpo_ext.findings import Severity, exit_code
@@ -19,12 +19,6 @@ from swift_grpo_ext.findings import Severity, exit_code
 SCRIPTS = Path(__file__).parent / "scripts"
 TABLE = yaml.safe_load(Path(__file__).with_name("broken.yaml").read_text(encoding="utf-8"))
 GOOD = sorted((SCRIPTS / "good").glob("*.sh"))
-
-
-@pytest.fixture(autouse=True)
-def _little_patience(monkeypatch):
-    """A reward that hangs is given up after two seconds."""
-    monkeypatch.setattr(rewards, "LIMIT", 2)
 
 
 INTERNAL = re.compile(r"\b[A-D]\d{1,2}\b|\bF\d{1,2}\b")  # names of defects that users do not know
@@ -75,7 +69,7 @@ def script(tmp_path):
 
 
 def diagnosed(path):
-    return command.findings_of(replace(inputs.runs_of_script(path)[0], gpu_memory=80, tries_rewards=True))
+    return command.findings_of(replace(inputs.runs_of_script(path)[0], gpu_memory=80))
 
 
 def test_there_are_enough_of_both():

@@ -40,7 +40,7 @@ def run_of(words, *more, ranks="1"):
 def refused_of(commands):
     """Messages, each with the argument that it is about, of each command, from one child for all."""
     questions = [refused.question(run) for run in commands]
-    return [said["refused"] for said in host_table.ask(questions, 500)]
+    return [said["refused"] for said in host_table.ask(questions)]
 
 
 def said_to(commands):
@@ -124,7 +124,7 @@ def test_ours_come_first_then_ms_swifts_and_the_second_time_from_the_cache(capsy
 
 
 def test_a_child_that_cannot_answer_is_named_and_ours_stand(monkeypatch):
-    def fails(questions, own_network=False):
+    def fails(questions):
         raise SwiftGrpoExtError("ms-swift could not be asked: no such module", fix="install it")
 
     monkeypatch.setattr(host_table, "ask", fails)

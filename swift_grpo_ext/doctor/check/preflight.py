@@ -60,7 +60,7 @@ def _checked(stream: TextIO, *, quick: bool = False) -> int:
     from swift_grpo_ext.doctor.check import command
 
     console = Console(file=stream, soft_wrap=True)
-    code = command.check(_command(), quick=quick, console=console, tries_rewards=True)
+    code = command.check(_command(), quick=quick, console=console)
     stream.flush()
     return code
 

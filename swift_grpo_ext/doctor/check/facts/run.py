@@ -30,7 +30,6 @@ class Run:
     command: Command = field(default_factory=Command)  # its place in the script
     servers: tuple[Arguments, ...] = ()  # of the ``swift rollout`` commands of its script
     row_limit: int = 32  # rows of each dataset that are looked at; 0 for none
-    tries_rewards: bool = False  # plugins are imported and their rewards called
 
     def find(self, name: str) -> Path | None:
         """The file or folder of that name, if it exists.

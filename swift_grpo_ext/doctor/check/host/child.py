@@ -1,18 +1,16 @@
 """Child process that imports ms-swift and reports which arguments its classes accept and refuse.
 
 A question is a line of stdin, its answer a line of stdout, both JSON: ``{}`` asks for `table`, ``{"kind",
-"values", "unknown", "ranks"}`` for `refusals`, ``{"plugins", "rewards", ...}`` for `tried`. Only the last has
-network and GPU; no model is loaded and no file is written.
+"values", "unknown", "ranks"}`` for `refusals`. It has neither network nor GPU; no model is loaded and no file
+is written.
 """
 
 import argparse
-import asyncio
 import importlib.metadata
 import inspect
 import json
 import os
 import re
-import signal
 import socket
 import sys
 import traceback
@@ -21,13 +19,11 @@ from dataclasses import dataclass, field
 from functools import cache, wraps
 from importlib import import_module
 from operator import attrgetter
-from pathlib import Path
-from types import FunctionType, ModuleType, SimpleNamespace
+from types import FunctionType, ModuleType
 from typing import Any
 from unittest.mock import MagicMock, patch
 
 from swift_grpo_ext.doctor.check.host.table import MEGATRON, folder
-from swift_grpo_ext.errors import in_a_line
 
 _SIZES = "swift.megatron.arguments.megatron_args"
 _BATCHES = "_init_generation_batch_params"
@@ -229,50 +225,6 @@ def _columns() -> dict[str, list[str]]:
     return required
 
 
-def tried(
-    plugins: list[str],
-    rewards: list[str],
-    completions: list[str],
-    columns: dict[str, list[Any]],
-    arguments: dict[str, Any],
-    limit: int,
-) -> list[tuple[str, str, str]]:
-    """Call rewards: name, fault, and place in the user's file of each."""
-    from swift.rewards import orms
-    from swift.utils import import_external_file
-
-    from swift_grpo_ext.rewards.runtime.scored import called
-
-    state = SimpleNamespace(global_step=0, max_steps=1, epoch=0.0, log_history=[])
-    signal.signal(signal.SIGALRM, _out_of_time)
-    answers = []
-    for name in rewards:
-        fault = place = ""
-        signal.alarm(limit)
-        try:
-            for path in plugins:
-                import_external_file(path)
-            function = orms[name](args=SimpleNamespace(**arguments))
-            outcomes = asyncio.run(called(function, name, completions, {"trainer_state": state, **columns}))
-            scores, reasons, *_ = zip(*outcomes, strict=True)
-            odd = [f"it returns a score that is {reason}" for reason in reasons if reason]
-            fault = next(iter(odd), "it scores nothing" if scores.count(None) == len(scores) else "")
-        except BaseException as error:  # any error, and SystemExit
-            frames = traceback.extract_tb(error.__traceback__)
-            own = [
-                f"{Path(frame.filename).name}:{frame.lineno}" for frame in frames if frame.filename in plugins
-            ]
-            fault, place = in_a_line(error)[:200], next(reversed(own), "")
-        finally:
-            signal.alarm(0)
-        answers.append((name, fault, place))
-    return answers
-
-
-def _out_of_time(*_: object) -> None:
-    raise TimeoutError("no score in time: give its calls a limit, or set SWIFT_GRPO_EXT_REWARD_TIMEOUT")
-
-
 def _option(action: argparse.Action) -> list[Any]:
     """Flags, name, type, nargs, choices and const of an option."""
     named = {"string_to_bool": "bool", "int": "int", "float": "float"}
@@ -314,8 +266,7 @@ def main() -> None:
     out = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # output of packages must not mix with the answers
     sys.stdout = sys.stderr
-    if os.environ.get("HF_HUB_OFFLINE"):
-        socket.socket.connect = _no_network  # type: ignore[method-assign]
+    socket.socket.connect = _no_network  # type: ignore[method-assign]
     # Pretend a recent Liger release: the machine that trains may have one.
     real = importlib.metadata.version
     importlib.metadata.version = lambda distribution_name: (
@@ -323,7 +274,7 @@ def main() -> None:
     )
     for line in sys.stdin:
         question = json.loads(line)
-        asked = tried if "rewards" in question else refusals if question else table
+        asked = refusals if question else table
         with patch.dict(os.environ):
             print(json.dumps(asked(**question)), file=out, flush=True)
 

@@ -30,18 +30,14 @@ def cache_folder() -> Path:
     return user_cache() / "-".join(["ms-swift", *releases, str(_FORM)])
 
 
-def ask(questions: list[dict[str, Any]], *, own_network: bool = False) -> list[Any]:
+def ask(questions: list[dict[str, Any]]) -> list[Any]:
     """Answers of a child process, which imports ms-swift, to questions of `host.child`.
-
-    With ``own_network`` it may use this machine's network and GPUs, for rewards that ask a server.
 
     Raises:
         SwiftGrpoExtError: it fails, or takes longer than five minutes.
     """
     lines = "".join(json.dumps(question, default=str) + "\n" for question in questions)
     environ = child_environ()
-    if own_network:
-        environ |= {"HF_HUB_OFFLINE": "", "CUDA_VISIBLE_DEVICES": os.environ.get("CUDA_VISIBLE_DEVICES", "")}
     try:
         done = subprocess.run(
             CHILD, input=lines, capture_output=True, text=True, env=environ, timeout=_LIMIT, check=False

@@ -272,6 +272,7 @@ fault(
 )
 def _unknown_reward(run: Run) -> Iterator[Problem]:
     registered = {*host_table.names("reward_funcs"), *catalogue.NAMES}
+    of_the_user = []
     for text in run.arguments.reward_funcs or []:
         try:
             name = catalogue.split_form(text)[0]
@@ -288,6 +289,10 @@ def _unknown_reward(run: Run) -> Iterator[Problem]:
             usual = f"--reward_funcs {close}" if close else "register it in --external_plugins"
             fix = catalogue.GONE.get(name, usual)
             yield Problem(f"no reward is called {name}", "--reward_funcs", fix)
+        elif name not in registered:
+            of_the_user.append(name)
+    if of_the_user:  # plugins are not imported
+        raise NotKnownError(f"{' '.join(of_the_user)} of your plugin, which `score` calls")
 
 
 @rule(
@@ -302,10 +307,9 @@ def _unknown_reward(run: Run) -> Iterator[Problem]:
     ),
 )
 def _column(run: Run) -> Iterator[Problem]:
-    lacking = {trial.name: trial.lacks for trial in rewards.trials(run)}
     for dataset in rows.datasets(run):
         for name in rewards.names(run) if dataset.samples and (dataset.trains or run.evaluates) else ():
-            column = rewards.missing(run, name, dataset.samples) or lacking.get(name, "")
+            column = rewards.missing(run, name, dataset.samples)
             if column:
                 golds = {column for sample in dataset.samples for column in sample.columns} - rewards.NOT_GOLD
                 renamed = json.dumps({min(golds, default="ANSWER"): column.split()[0]})
@@ -331,26 +335,3 @@ def _form(run: Run) -> Iterator[Problem]:
         if form := forms.form_not_asked(name, [*texts, system]):
             what = f"{name} reads {form}, and neither the prompts nor --system ask for it"
             yield Problem(what, "--system", f"--system '{forms.system_text(name)}'")
-
-
-@rule(
-    "reward-fails",
-    ERROR,
-    symptoms=(
-        "TypeError, KeyError or IndexError inside a reward function; the other ranks wait",
-        "ValueError: reward_function ... is not implemented in swift.rewards, with a plugin",
-        "every completion of a batch has the same reward",
-        "parameters never change although loss is finite; one reward was inf",
-        "every completion is logged as not scored",
-        "the run stands still in rewards",
-        "GPUs are idle while rewards are computed",
-    ),
-    cause="A reward function that raises, or has no time limit, on one rank leaves the others waiting in a "
-    "gather; ms-swift broadcasts one score to all completions, and drops gradients that are not finite, "
-    "without a word.",
-    reports=("B3", "B4", "B7", "B8", "B9"),
-)
-def _fails(run: Run) -> Iterator[Problem]:
-    for trial in rewards.trials(run):
-        if trial.fault and not trial.lacks:
-            yield Problem(f"it fails: {trial.fault}", f"{trial.name} {trial.place}".strip(), "fix it")
