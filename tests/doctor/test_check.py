@@ -73,7 +73,7 @@ def diagnosed(path):
 
 
 def test_there_are_enough_of_both():
-    assert len(BROKEN) >= 80
+    assert len(BROKEN) >= 75
     assert len(GOOD) >= 10
 
 
@@ -178,7 +178,7 @@ def test_a_configuration_file_is_read_as_the_host_reads_it(tmp_path, capsys):
         "ENV:\n  NPROC_PER_NODE: 8\n"
     )
     assert command.check([str(path)], as_json=True, quick=True) == 2
-    assert "8 ranks on 1 nodes cannot be cut into engines of 3" in capsys.readouterr().out
+    assert "8 ranks cannot be cut into tensor-parallel groups of 3" in capsys.readouterr().out
     command.check(["--config", str(path)], as_json=True, quick=True)
     assert "swift rlhf run.yaml" in capsys.readouterr().out
 

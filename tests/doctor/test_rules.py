@@ -5,9 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from swift_grpo_ext import versions
 from swift_grpo_ext.doctor.check import command, inputs
-from swift_grpo_ext.doctor.check.facts import arguments
+from swift_grpo_ext.doctor.check.facts import arguments, rows
 from swift_grpo_ext.doctor.check.facts.arguments import Arguments, parse
 from swift_grpo_ext.doctor.check.facts.run import Run
 from swift_grpo_ext.doctor.check.host import table as host_table
@@ -41,39 +40,15 @@ def test_what_our_patches_heal_is_an_error_only_without_them(rule, parts):
         assert (rule in found) == (not healing or bool(environ))
 
 
-@pytest.mark.parametrize("release", [("trl", "0.25.1"), ("msgspec", None), ("torch", "2.6.0")], ids=str)
-def test_packages_that_do_not_fit_are_named(release, monkeypatch):
-    real = versions.installed_version
-    assert list(look_of("packages").findings(Run(parse([])))) == []
-    package, version = release
-    monkeypatch.setattr(
-        versions, "installed_version", lambda name: version if name == package else real(name)
-    )
-    (finding,) = look_of("packages").findings(Run(parse([])))
-    assert finding.where == {"torch": "torchvision"}.get(package, package)
-    assert "pip install" in finding.fix
-
-
 def look_of(rule):
     return next(one for one in table.rules if one.id == rule)
 
 
 def test_an_image_in_base64_is_no_path(tmp_path):
-    from PIL import Image
-
-    from swift_grpo_ext.doctor.check.facts import media
-
-    Image.effect_noise((20, 20), 50).save(
-        tmp_path / "a.png"
-    )  # too long for a file's name, too short for a photo
-    text = base64.b64encode((tmp_path / "a.png").read_bytes()).decode()
-    assert 256 < len(text) < 2000
+    text = base64.b64encode(bytes(range(256))).decode()
     run = inputs.run_of(["--rlhf_type", "grpo"], environ={})
-    row = {"messages": [{"role": "user", "content": "<image>?"}]}
-    (sound,) = media.media_of(run, {**row, "images": [text]}, tmp_path)["images"]
-    (broken,) = media.media_of(run, {**row, "images": ["AAAA" + text[4:]]}, tmp_path)["images"]
-    assert not sound.fault
-    assert broken.fault
+    assert rows.missing_medium(run, rows.SeenRow("a:1", tmp_path, {"images": [text]})) is None
+    assert rows.missing_medium(run, rows.SeenRow("a:1", tmp_path, {"images": ["gone.png"]}))
 
 
 NEW = {

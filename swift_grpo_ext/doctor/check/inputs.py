@@ -100,11 +100,6 @@ def _run(command: Command, launch: Launch) -> Run:
     environ = {**more, **command.environ, **_of_model_kwargs(arguments.values)}
     # A file alone does not say how it is started.
     is_alone = not command.words[0] and _is_config(command.words[2]) and "NPROC_PER_NODE" not in environ
-    # A configuration file of a server is not read.
-    servers = (
-        [Unknown(written(word), many=True) if _is_config(word) else word for word in server.words[2:]]
-        for server in launch.all("rollout")
-    )
     return Run(
         arguments=arguments,
         environ=Environ(environ, set_by=command.set_by or "the shell that starts it" * is_alone),
@@ -112,7 +107,6 @@ def _run(command: Command, launch: Launch) -> Run:
         gpu_memory=memory_of_a_gpu(),
         launch=launch,
         command=command,
-        servers=tuple(parse(words, "RolloutArguments") for words in servers),
     )
 
 

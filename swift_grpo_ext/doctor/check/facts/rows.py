@@ -1,39 +1,28 @@
-"""The first rows of each local dataset, loaded by ms-swift and turned into prompts by its template."""
+"""The first rows of each local dataset, as ms-swift loads them."""
 
 import json
 import logging
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
-from itertools import chain, islice
+from itertools import islice
 from pathlib import Path
-from typing import Any
 
 from swift_grpo_ext.compat.broken_line import broken_line
-from swift_grpo_ext.doctor.check.facts.files import Row, drawn
-from swift_grpo_ext.doctor.check.facts.media import Media, media_of
+from swift_grpo_ext.doctor.check.facts.files import Row
 from swift_grpo_ext.doctor.check.facts.run import Run
 from swift_grpo_ext.doctor.check.host import table as host_table
 from swift_grpo_ext.doctor.check.unknown import decided
 from swift_grpo_ext.errors import DatasetRowError, SwiftGrpoExtError
-from swift_grpo_ext.findings import NotKnownError
+from swift_grpo_ext.findings import NotKnownError, Problem
 from swift_grpo_ext.models.text import HOST_REFUSES, check_tags
 
-_FILES = (".jsonl", ".json", ".csv", ".parquet", ".txt", ".arrow")
-_PIXEL_VARIABLES = (
-    "MAX_PIXELS",
-    "MIN_PIXELS",
-    "IMAGE_MAX_TOKEN_NUM",
-    "IMAGE_MIN_TOKEN_NUM",
-    "VIDEO_MAX_PIXELS",
-    "FPS",
-    "FPS_MAX_FRAMES",
-    "ROOT_IMAGE_DIR",
-    "USE_HF",
-)
-# Errors that loaders, templates and this package raise for rows that they cannot read.
+MEDIA = ("images", "videos", "audios")
+_NOT_LOCAL = ("http:", "https:", "data:", "oss:", "s3:")
+_LONGEST_PATH = 200  # longer text is an image in base64
+# Errors that loaders raise for rows that they cannot read.
 _REFUSALS = (*HOST_REFUSES, OSError, RuntimeError, SwiftGrpoExtError)
 
 
@@ -42,9 +31,8 @@ class SeenRow:
     """One row as the trainer sees it."""
 
     where: str  # file and number of the row
+    folder: Path  # of its file
     columns: Row  # columns after ms-swift's preprocessing, which reward functions receive
-    media: Media = field(default_factory=dict)  # its images, videos and audio
-    tokens: int = 0  # of the prompt with its images; 0 if it was not encoded
 
     @property
     def turns(self) -> list[Row]:
@@ -57,19 +45,19 @@ class SeenRow:
         turns = self.turns
         return turns[:-1] if turns and turns[-1].get("role") == "assistant" else turns
 
-    @property
-    def has_media(self) -> bool:
-        """True if it has an image, a video or audio; otherwise tags in its text are just text."""
-        return any(self.media.values())
+    def media(self, kind: str) -> list[object]:
+        """Its images, videos or audios."""
+        value = self.columns.get(kind) or []
+        return value if isinstance(value, list) else [value]
 
     @property
-    def mistags(self) -> tuple[str, ...]:
-        """The fault of the tags, if a kind of media has some but not one for each medium; else empty."""
+    def mistags(self) -> str:
+        """The fault of its tags, if there is not one for each image, video and sound; else empty."""
         try:
-            check_tags(None, self.turns, {kind[:-1]: len(media) for kind, media in self.media.items()})
+            check_tags(None, self.turns, {kind[:-1]: len(self.media(kind)) for kind in MEDIA})
         except DatasetRowError as error:
-            return (error.what,)
-        return ()
+            return error.what
+        return ""
 
 
 @dataclass(frozen=True)
@@ -78,15 +66,14 @@ class Dataset:
 
     where: str  # flag and name
     trains: bool  # training data, not evaluation data
-    elsewhere: bool = False  # no file here: of a hub, or of another machine
-    empty: str = ""  # why it has no rows
-    unreadable: DatasetRowError | None = None  # its first row that is not a JSON object
+    is_here: bool = False  # it is not on a hub, or on another machine
+    fault: Problem | None = None  # why it has no rows, or the first that is not a JSON object
     samples: tuple[SeenRow, ...] = ()  # its first rows that ms-swift accepts
 
 
 @lru_cache(maxsize=8)
 def datasets(run: Run) -> tuple[Dataset, ...]:
-    """The first rows of each dataset of a run, with the length of each prompt.
+    """The first rows of each dataset of a run.
 
     Raises:
         NotKnownError: it is unknown where they are, or what code loads them.
@@ -98,44 +85,32 @@ def datasets(run: Run) -> tuple[Dataset, ...]:
         raise NotKnownError("rows, which code of the user may load")
     named = {"dataset": decided(args.dataset), **args.said("val_dataset")}
     names = [(flag, name) for flag in named for name in named[flag] or []]
-    read = [_dataset(run, flag, name) for flag, name in names * bool(run.row_limit)]
-    return tuple(_encoded(run, read)) if read else ()
+    return tuple(_dataset(run, flag, name) for flag, name in names * bool(run.row_limit))
 
 
-def samples_of(read: Sequence[Dataset]) -> list[SeenRow]:
-    """All rows of some datasets."""
-    return [sample for dataset in read for sample in dataset.samples]
-
-
-def training(run: Run) -> list[SeenRow]:
-    """The first rows of the training data."""
-    return samples_of([dataset for dataset in datasets(run) if dataset.trains])
+def samples(run: Run) -> list[SeenRow]:
+    """The first rows of all datasets."""
+    return [sample for dataset in datasets(run) for sample in dataset.samples]
 
 
 def _dataset(run: Run, flag: str, name: str) -> Dataset:
     path = run.dataset(name)
-    dataset = Dataset(f"--{flag} {name}", flag == "dataset")
-    if path is None:
-        is_path = drawn(name).endswith(_FILES) or name.startswith(("/", "./", "../", "~"))
-        return replace(dataset, elsewhere=not is_path)  # another rule reports a missing path
+    dataset = Dataset(f"--{flag} {name}", flag == "dataset", path is not None)
+    if path is None:  # another rule reports a missing path
+        return dataset
     path = path.resolve()
-    dataset = replace(dataset, unreadable=broken_line(path, run.row_limit))
     loaded: list[Row] = []
-    with suppress(*_REFUSALS), _alone(run):
+    with suppress(*_REFUSALS), _alone():
         loaded = list(islice(_stream(run, path), run.row_limit))
-    if not loaded and not dataset.unreadable:
-        return replace(dataset, empty="ms-swift takes none of its first rows")
-    samples = (
-        _sample(run, f"{path.name}:{number}", row, path.parent) for number, row in enumerate(loaded, 1)
-    )
-    return replace(dataset, samples=tuple(samples))
-
-
-def _sample(run: Run, where: str, row: Row, folder: Path) -> SeenRow:
-    columns = {name: value for name, value in row.items() if value is not None}
-    media = media_of(run, columns, folder)
-    columns |= {kind: [medium.entry for medium in media[kind]] for kind in media if media[kind]}
-    return SeenRow(where, columns, media)
+    fault = None
+    if broken := broken_line(path, run.row_limit):
+        fault = Problem(broken.what, broken.where, "fix the line")
+    elif not loaded:
+        what = "ms-swift takes none of its first rows"
+        fault = Problem(what, dataset.where, "check the path, the number behind #, and the columns")
+    rows = ({name: value for name, value in row.items() if value is not None} for row in loaded)
+    samples = (SeenRow(f"{path.name}:{number}", path.parent, row) for number, row in enumerate(rows, 1))
+    return replace(dataset, fault=fault, samples=tuple(samples))
 
 
 def _stream(run: Run, path: Path) -> Iterator[Row]:
@@ -149,54 +124,36 @@ def _stream(run: Run, path: Path) -> Iterator[Row]:
 
 
 @contextmanager
-def _alone(run: Run) -> Iterator[None]:
-    """Context with the run's pixel limits, without logging, and without a rank's variables."""
+def _alone() -> Iterator[None]:
+    """Context without logging, and without a rank's variables."""
     from unittest.mock import patch  # imported only where rows are read
 
-    values = ((name, run.environ.get(name)) for name in _PIXEL_VARIABLES)
-    pixels = {name: value for name, value in values if isinstance(value, str)}
     own = {name: value for name, value in os.environ.items() if name not in host_table.OF_A_RUN}
     logging.disable(logging.CRITICAL)
     try:
-        with patch.dict(os.environ, {**own, **pixels}, clear=True):
+        with patch.dict(os.environ, own, clear=True):
             yield
     finally:
         logging.disable(logging.NOTSET)
 
 
-def _encoded(run: Run, read: list[Dataset]) -> Iterator[Dataset]:
-    """Encode the rows with the template, if they are sound and the model's files are here."""
-    folder = run.find(str(run.arguments.model or "-")) if samples_of(read) else None
-    template = None
-    with _alone(run):
-        if folder is not None and (folder / "tokenizer_config.json").is_file():
-            with suppress(*_REFUSALS):  # ms-swift reports it itself
-                template = _template(run, folder)
-        for dataset in read:
-            yield replace(dataset, samples=tuple(_through(template, sample) for sample in dataset.samples))
+def missing_medium(run: Run, row: SeenRow) -> tuple[str, str] | None:
+    """An image, a video or a sound of a row that is not where ms-swift looks, and the fix."""
+    from swift_grpo_ext.models.images import local_path
 
-
-def _through(template: Any, sample: SeenRow) -> SeenRow:
-    is_broken = (sample.mistags and sample.has_media) or any(
-        medium.fault for medium in chain(*sample.media.values())
-    )
-    with suppress(*_REFUSALS):  # a row that the template refuses is named in the run
-        if template is not None and not is_broken:
-            encoded = template.encode({**sample.columns, "messages": sample.prompt})
-            return replace(sample, tokens=len(encoded["input_ids"]))
-    return sample
-
-
-def _template(run: Run, folder: Path) -> Any:
-    from swift.arguments import BaseArguments
-    from swift.pipelines import prepare_model_template
-
-    if "templates" in run.parts:
-        from swift_grpo_ext.models import register
-
-        register()
-    said = run.arguments.said("model_type", "template", "max_pixels")
-    arguments = BaseArguments(model=str(folder), load_args=False, use_hf=True, **said)
-    _, template = prepare_model_template(arguments, load_model=False)
-    template.max_length = None
-    return template
+    root = Path(run.environ.get("ROOT_IMAGE_DIR") or "")
+    for entry in (entry for kind in MEDIA for entry in row.media(kind)):
+        source = entry if isinstance(entry, dict) else {"path": entry}
+        name = source.get("path")
+        is_path = source.get("bytes") is None and isinstance(name, str) and len(name) <= _LONGEST_PATH
+        if not is_path or name.startswith(_NOT_LOCAL):
+            continue
+        local = local_path(name)
+        if run.find(local) or run.find(str(root / local)):  # in the working folder, else in ROOT_IMAGE_DIR
+            continue
+        if (row.folder / name).is_file():
+            fix = f"export ROOT_IMAGE_DIR={row.folder}, or start the run there, or write absolute paths"
+            return f"{name} lies beside the dataset, where ms-swift does not look", fix
+        if not run.command.makes_files:  # a program of the script may write it
+            return f"{name} not found", "fix or drop the row"
+    return None

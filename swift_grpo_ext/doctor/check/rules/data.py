@@ -1,55 +1,69 @@
 """The rows of the datasets and the rewards that read them, as far as they can be checked before a run."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
-from itertools import chain
-from typing import Any
 
 from swift_grpo_ext.doctor.check.facts import rewards, rows
 from swift_grpo_ext.doctor.check.facts.arguments import sure
-from swift_grpo_ext.doctor.check.facts.rows import SeenRow
 from swift_grpo_ext.doctor.check.facts.run import Run
 from swift_grpo_ext.doctor.check.host import table as host_table
 from swift_grpo_ext.doctor.check.rules.table import OUR_PLUGIN, fault, grpo_anywhere, option, table
 from swift_grpo_ext.doctor.check.unknown import decided
-from swift_grpo_ext.doctor.plan.arithmetic import rounded_up
 from swift_grpo_ext.errors import SwiftGrpoExtError
-from swift_grpo_ext.findings import ERROR, NOTE, WARNING, NotKnownError, Problem, Severity
-from swift_grpo_ext.models.text import why_no_completion
+from swift_grpo_ext.findings import ERROR, WARNING, NotKnownError, Problem
 from swift_grpo_ext.rewards import catalogue, forms
 
 rule = partial(table.rule, scope=grpo_anywhere)
-Values = tuple[Any, ...]
 
 
-def row_fault(
-    id: str,
-    severity: Severity,
-    found: Callable[[Run, SeenRow], Values],
-    what: str,
-    fix: str,
-    *,
-    replaced: bool = False,
-    **more: Any,
-) -> None:
-    """Like `fault`, for single rows: reports the first such row, with the number of such rows.
+@rule(
+    "dataset-empty",
+    ERROR,
+    symptoms=(
+        "training ends at step 0, or ms-swift raises an AssertionError of the dataset's length",
+        "json.decoder.JSONDecodeError, or pyarrow.lib.ArrowInvalid, when the dataset is loaded",
+    ),
+    cause="A file, folder or draw without rows, or a line of a JSON file that is not an object.",
+)
+def _empty(run: Run) -> Iterator[Problem]:
+    datasets = rows.datasets(run)
+    for dataset in datasets:
+        if dataset.fault:
+            yield dataset.fault
+    if not all(dataset.is_here for dataset in datasets):  # nothing is downloaded to look at it
+        raise NotKnownError("rows")
 
-    A fault for which the trainer replaces the row (``replaced``) is only a warning if it does so and some row
-    is sound.
-    """
 
-    def look(run: Run) -> Iterator[Problem]:
-        samples = rows.samples_of(rows.datasets(run))
-        faults = [(sample.where, values) for sample in samples if (values := found(run, sample))]
-        for where, values in faults[:1]:
-            share = f" ({len(faults)} of {len(samples)} rows"
-            is_left_out = replaced and len(faults) < len(samples) and _replaces_rows(run)
-            share += ", which the trainer replaces)" if is_left_out else ")"
-            severity = WARNING if is_left_out else None
-            yield Problem(what.format(*values) + share, where, fix.format(*values), severity=severity)
+@rule(
+    "row-tags",
+    WARNING,
+    symptoms=(
+        "ValueError: num_images: ..., num_images_tags: ...",
+        "<image> stands in the question as text, and the model sees no image",
+    ),
+    cause="Each tag in the text stands for one image, video or sound; without their column tags are text.",
+)
+def _tags(run: Run) -> Iterator[Problem]:
+    faults = [(row.mistags, row.where) for row in rows.samples(run) if row.mistags]
+    for what, where in faults[:1]:
+        fix = "one tag for each, in order, and the column images (videos, audios)"
+        yield Problem(f"{what} ({len(faults)} of the first rows)", where, fix)
 
-    rule(id, severity, **more)(look)
+
+@rule(
+    "row-image",
+    ERROR,
+    symptoms="FileNotFoundError for an image that lies beside the dataset",
+    cause="ms-swift looks in the working folder and in ROOT_IMAGE_DIR, not beside the dataset.",
+)
+def _no_image(run: Run) -> Iterator[Problem]:
+    seen = rows.samples(run)
+    faults = [(*fault, row.where) for row in seen if (fault := rows.missing_medium(run, row))]
+    for what, fix, where in faults[:1]:
+        is_replaced = len(faults) < len(seen) and _replaces_rows(run)
+        share = f"{len(faults)} of {len(seen)} rows{', which the trainer replaces' * is_replaced}"
+        yield Problem(f"{what} ({share})", where, fix, severity=WARNING if is_replaced else None)
 
 
 def _replaces_rows(run: Run) -> bool:
@@ -59,173 +73,14 @@ def _replaces_rows(run: Run) -> bool:
         return True
 
 
-@rule(
-    "dataset-empty",
-    ERROR,
-    symptoms="training ends at step 0, or ms-swift raises an AssertionError of the dataset's length",
-    cause="A file, folder or draw without rows.",
-)
-def _empty(run: Run) -> Iterator[Problem]:
-    for dataset in rows.datasets(run):
-        if dataset.empty:
-            yield Problem(
-                dataset.empty, dataset.where, "check the path, the number behind #, and the columns"
-            )
-
-
-@rule(
-    "dataset-elsewhere",
-    NOTE,
-    symptoms="check says nothing about the rows of a dataset",
-    cause="Rows of a dataset on a hub are not downloaded to look at them.",
-    not_checked="rows",
-)
-def _elsewhere(run: Run) -> Iterator[Problem]:
-    for dataset in rows.datasets(run):
-        if dataset.elsewhere:
-            what = "not a file here: its rows were not checked"
-            yield Problem(what, dataset.where, "check again with a local copy")
-
-
-@rule(
-    "row-unreadable",
-    ERROR,
-    symptoms="json.decoder.JSONDecodeError, or pyarrow.lib.ArrowInvalid, when the dataset is loaded",
-    cause="A line of a JSON file is not an object.",
-)
-def _unreadable(run: Run) -> Iterator[Problem]:
-    for dataset in rows.datasets(run):
-        if dataset.unreadable:
-            yield Problem(dataset.unreadable.what, dataset.unreadable.where, "fix the line")
-
-
-def _broken_media(_run: Run, sample: SeenRow) -> Values:
-    faults = ((medium.fault, medium.fix) for medium in chain(*sample.media.values()) if medium.fault)
-    return next(faults, ())
-
-
-def _last_role(_run: Run, sample: SeenRow) -> Values:
-    why = why_no_completion(sample.prompt)
-    return (why,) if why else ()
-
-
-def _turned(run: Run, sample: SeenRow) -> Values:
-    turned = sum(image.turned for image in sample.media.get("images", ()))
-    is_on = run.environ.get("SWIFT_GRPO_EXT_TURN_IMAGES") not in (None, "0")
-    named = [catalogue.get_reward(name) for name in rewards.names(run) if name in catalogue.NAMES]
-    has_boxes = "objects" in sample.columns or any("frame" in reward.parameters for reward in named)
-    return (turned,) if turned and has_boxes and not is_on else ()
-
-
-def _too_many_images(run: Run, sample: SeenRow) -> Values:
-    images = len(sample.media.get("images", ()))
-    try:
-        most = json.loads(run.arguments.vllm_limit_mm_per_prompt or "{}").get("image", images)
-    except (ValueError, AttributeError):  # ms-swift reports it at once
-        return ()
-    return (images, most) if run.arguments.use_vllm and images > most else ()
-
-
-def _too_long(run: Run, sample: SeenRow) -> Values:
-    limit = run.arguments.max_length or sample.tokens
-    return (sample.tokens, limit, rounded_up(sample.tokens)) if sample.tokens > limit else ()
-
-
-def _over_model_len(run: Run, sample: SeenRow) -> Values:
-    args = run.arguments
-    length = args.vllm_max_model_len if args.use_vllm else None
-    needed = sample.tokens + args.max_completion_length
-    values = (sample.tokens, args.max_completion_length, length, rounded_up(needed))
-    return values if length and sample.tokens and needed > length else ()
-
-
-row_fault(
-    "row-tags",
-    ERROR,
-    lambda _run, sample: sample.mistags if sample.has_media else (),
-    "{}",
-    "one tag for each, in order",
-    replaced=True,
-    symptoms="ValueError: num_images: ..., num_images_tags: ...",
-    cause="Each tag in the text stands for one image, video or sound of the row.",
-)
-row_fault(
-    "row-tags-alone",
-    WARNING,
-    lambda _run, sample: () if sample.has_media else sample.mistags,
-    "{}: the model reads them as text",
-    "the column images (videos, audios), if the row has any",
-    symptoms="<image> stands in the question as text, and the model sees no image",
-    cause="A row without the column of its images is one of text.",
-)
-row_fault(
-    "row-role",
-    ERROR,
-    _last_role,
-    "{}",
-    "messages need a question: end them with user or tool_response, or with the answer to it",
-    replaced=True,
-    symptoms="'str' object cannot be interpreted as an integer, in the first rollout",
-    cause="No answer follows a tool call, or another role than user and tool_response.",
-)
-row_fault(
-    "row-turned",
-    WARNING,
-    _turned,
-    "{} pictures have an EXIF orientation, which nobody applies",
-    "SWIFT_GRPO_EXT_TURN_IMAGES=1",
-    symptoms="boxes are off in photographs",
-    cause="Boxes that were drawn on the upright picture miss in the pixels as they are stored.",
-)
-row_fault(
-    "row-image",
-    ERROR,
-    _broken_media,
-    "{}",
-    "{1}",
-    replaced=True,
-    symptoms="FileNotFoundError for an image that lies beside the dataset",
-    cause="ms-swift looks in the working folder and in ROOT_IMAGE_DIR, not beside the dataset.",
-)
-row_fault(
-    "row-images",
-    ERROR,
-    _too_many_images,
-    "{} images, --vllm_limit_mm_per_prompt takes {}",
-    """--vllm_limit_mm_per_prompt '{{"image": {}}}'""",
-    symptoms="ValueError: At most ... image(s) may be provided in one prompt.",
-    cause="vLLM takes as many images of a prompt as --vllm_limit_mm_per_prompt says.",
-)
-row_fault(
-    "row-too-long",
-    WARNING,
-    _too_long,
-    "{} prompt tokens, max_length is {}",
-    "--max_length {2}",
-    symptoms="MaxLengthError, or the question is cut off at its left",
-    cause="A prompt with its images is longer than --max_length.",
-)
-row_fault(
-    "row-over-model-len",
-    ERROR,
-    _over_model_len,
-    "{} + {} tokens, vllm_max_model_len is {}",
-    "--vllm_max_model_len {3}",
-    symptoms="The decoder prompt (length ...) is longer than the maximum model length",
-    cause="vllm_max_model_len holds prompt, image tokens and completion together.",
-    reports="https://github.com/modelscope/ms-swift/issues/3592",
-)
-
-
 def _without_reward(run: Run) -> bool:
     args = run.arguments
-    gyms = ("use_gym_env", "gym_env")
-    if any(map(args.get, ("reward_funcs", "reward_model", *gyms, "teacher_model", "teacher_model_server"))):
+    sources = ("reward_funcs", "reward_model", "use_gym_env", "gym_env")
+    if any(map(args.get, (*sources, "teacher_model", "teacher_model_server"))):
         return False
-    of_server = args.use_vllm and args.vllm_mode == "server" and decided(args.use_gym_env) is None
-    if of_server and not run.servers:
+    if args.use_vllm and args.vllm_mode == "server" and decided(args.use_gym_env) is None:
         raise NotKnownError("rewards, which a gym on the rollout server may give")
-    return not (of_server and any(server.get(name) for server in run.servers for name in gyms))
+    return True
 
 
 fault(
@@ -328,7 +183,7 @@ def _column(run: Run) -> Iterator[Problem]:
     cause="A reward reads the answer in a form, and neither the prompts nor --system ask the model for it.",
 )
 def _form(run: Run) -> Iterator[Problem]:
-    samples = rows.training(run)
+    samples = [sample for dataset in rows.datasets(run) if dataset.trains for sample in dataset.samples]
     system = run.arguments.system or ""
     texts = [str(turn.get("content", "")) for sample in samples for turn in sample.prompt]
     for name in rewards.names(run) if samples and not system.endswith(".txt") else ():

@@ -1,13 +1,12 @@
-"""The rollout engine: its size, its length limit, its images, and the room that they leave for a question."""
+"""The rollout engine: its size, its length limit and its images."""
 
 from collections.abc import Iterator
 
 from swift_grpo_ext.defects import DEFECTS
-from swift_grpo_ext.doctor.check.facts import model, rows
+from swift_grpo_ext.doctor.check.facts import model
 from swift_grpo_ext.doctor.check.facts.run import Run
-from swift_grpo_ext.doctor.check.rules.table import fault, option, rule, variable
+from swift_grpo_ext.doctor.check.rules.table import fault, option, refused, rule
 from swift_grpo_ext.doctor.plan.arithmetic import rounded_up
-from swift_grpo_ext.doctor.plan.setting import USUAL_PIXELS
 from swift_grpo_ext.findings import ERROR, WARNING, Problem
 
 fault(
@@ -36,27 +35,11 @@ fault(
     cause="vLLM finds features by the image alone; ms-swift drops them at a sync from vLLM 0.16 on.",
     defect=DEFECTS["F32"],
 )
-
-
-def _uneven_engines(run: Run) -> tuple[int, int, int, str] | None:
-    size = run.arguments.vllm_tensor_parallel_size
-    shape = model.shape(run.model)
-    heads = shape.heads if shape else 0
-    fits = run.ranks_per_node % size == 0 == heads % size if run.colocates and size > 0 else True
-    shares = f" with equal shares of {heads} attention heads" if heads else ""
-    return None if fits else (run.ranks, run.nodes, size, shares)
-
-
-fault(
+refused(
     "vllm-tensor-parallel",
-    ERROR,
-    _uneven_engines,
-    "{} ranks on {} nodes cannot be cut into engines of {}{}",
-    "--vllm_tensor_parallel_size",
-    "--vllm_tensor_parallel_size with a divisor of the ranks of a node and of the heads, such as 1",
-    symptoms="vllm_tensor_parallel_size (...) must divide world size (...) evenly.",
-    cause="Each colocated engine spans whole groups of training ranks, on one node.",
-    reports="A9",
+    "A9",
+    "vllm_tensor_parallel_size (...) must divide world size (...) evenly.",
+    "Each colocated engine spans whole groups of training ranks.",
 )
 
 
@@ -75,9 +58,8 @@ fault(
 )
 def _model_len(run: Run) -> Iterator[Problem]:
     args = run.arguments
-    side = run.own_server or (args if run.colocates else None)
-    limit = side.vllm_max_model_len if side else None
-    image = _image_tokens(run) if model.limits_pixels(run) else 0
+    limit = args.vllm_max_model_len if run.colocates else None  # a server has its own
+    image = _image_tokens(run)
     prompt = min(image, args.max_length or image)
     if limit is not None and limit <= args.max_completion_length + prompt:
         holds = f"an image of up to {prompt} tokens and " if prompt else "the prompt beside "
@@ -87,31 +69,6 @@ def _model_len(run: Run) -> Iterator[Problem]:
 
 
 def _image_tokens(run: Run) -> int:
-    """Tokens of the largest image, or of a usual one without a limit; 0 without a vision tower."""
-    shape = model.shape(run.model)
-    if shape is None or shape.vision is None:
-        return 0
-    return shape.vision.tokens(model.max_pixels(run) if model.limits_pixels(run) else USUAL_PIXELS)
-
-
-@rule(
-    "images-fill-the-prompt",
-    WARNING,
-    symptoms=(
-        "rows are dropped or prompts contain image tokens and no text",
-        "Image features and image tokens do not match",
-    ),
-    cause="Truncation keeps every image token, so a large image leaves no room for the question.",
-    reports="C4",
-)
-def _images_fill(run: Run) -> Iterator[Problem]:
-    limit = run.arguments.max_length
-    shape = model.shape(run.model)
-    is_seen = run.grpo and any(sample.tokens for sample in rows.training(run))
-    if is_seen or not limit or shape is None or shape.vision is None or shape.vision.tile:
-        return
-    tokens = _image_tokens(run)
-    if tokens >= limit:
-        most = (limit - 256 if limit > 512 else limit // 2) * (shape.vision.patch * shape.vision.merge) ** 2
-        what = f"an image may be {tokens} tokens, max_length is {limit}"
-        yield variable("MAX_PIXELS", what, f"{most}, or --max_length {rounded_up(tokens + 256)}")
+    """Tokens of the largest image that the launch allows; 0 if it limits none, or without a vision tower."""
+    shape = model.shape(run.model) if model.limits_pixels(run) else None
+    return shape.vision.tokens(model.max_pixels(run)) if shape and shape.vision else 0

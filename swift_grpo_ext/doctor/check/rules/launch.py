@@ -1,20 +1,15 @@
-"""The launch itself: its words, variables, ranks, files, and its rollout server."""
+"""The launch itself: its words, variables, ranks and files."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
-from itertools import takewhile
+from collections.abc import Iterable, Iterator
 
-from swift_grpo_ext.doctor.check.facts import environment, model
+from swift_grpo_ext.doctor.check.facts import environment
 from swift_grpo_ext.doctor.check.facts.files import drawn
 from swift_grpo_ext.doctor.check.facts.run import Run
-from swift_grpo_ext.doctor.check.rules.table import anywhere, fault, option, rule, variable
+from swift_grpo_ext.doctor.check.rules.table import anywhere, fault, rule, variable
 from swift_grpo_ext.findings import ERROR, WARNING, NotKnownError, Problem
 from swift_grpo_ext.settings import PREFIX
-from swift_grpo_ext.versions import package_facts
 
-# Packages that ms-swift's GRPO always imports, and whose releases pip does not keep compatible.
-_IMPORTED = ("trl", "msgspec", "torchvision")
 # Variables that people set on a line of their own, and that have no effect there.
 _READ = re.compile(
     f"{PREFIX}.*|NPROC_PER_NODE|NNODES|NODE_RANK|MASTER_ADDR|MASTER_PORT|(CUDA|ASCEND_RT)_VISIBLE_DEVICES|MAX_PIXELS"
@@ -29,14 +24,14 @@ _INVISIBLE = re.compile(
 _DATA = re.compile(r"(?:/|\.\.?/|~).*|.*\.(?:jsonl|json|csv|parquet)", re.DOTALL)
 _CODE = re.compile(r"(?!<swift-grpo-ext>|\s*[{\[]).+", re.DOTALL)
 _WEIGHTS = re.compile(r"(?:/|\.\.?/|~).*|.*checkpoint-\d+|[^/:]+(?::.*)?|[^/:]*/[^/:]*/.*", re.DOTALL)
-_FILES = {
+_MODELS = ("model", "ref_model", "reward_model", "teacher_model")
+_PATHS = {
     "system": re.compile(r".*\.txt"),
     **dict.fromkeys(("external_plugins", "custom_register_path", "custom_dataset_info"), _CODE),
     **dict.fromkeys(("dataset", "val_dataset"), _DATA),
-    **dict.fromkeys(("adapters", "ref_adapters"), _WEIGHTS),
+    **dict.fromkeys(("adapters", "ref_adapters", *_MODELS), _WEIGHTS),
     "resume_from_checkpoint": re.compile(".+"),
 }
-_MODELS = dict.fromkeys(("model", "ref_model", "reward_model", "teacher_model"), _WEIGHTS)
 
 
 @rule(
@@ -161,146 +156,42 @@ def _devices(run: Run) -> Iterator[Problem]:
 
 
 @rule(
-    "packages",
-    ERROR,
-    symptoms=(
-        "ImportError: trl>=0.26 is required",
-        "Your current version of `trl` is outdated.",
-        "ModuleNotFoundError: No module named 'msgspec'",
-        "RuntimeError: operator torchvision::nms does not exist",
-        "Could not import module 'BloomPreTrainedModel'",
-        "seed_worker() missing 2 required positional arguments: 'num_workers' and 'rank'",
-    ),
-    cause=(
-        "ms-swift's GRPO is made of trl's, a torchvision is built for one torch, and msgspec is imported "
-        "without being declared: releases that do not fit fail far from their cause."
-    ),
-    reports=("A7", "B12"),
-    scope=anywhere,
-)
-def _packages(run: Run) -> Iterator[Problem]:
-    for fact in package_facts():
-        if fact.problem and fact.name in _IMPORTED:
-            yield Problem(fact.problem, fact.name, fact.fix)
-
-
-@rule(
     "missing-file",
     ERROR,
-    symptoms="FileNotFoundError, or a dataset is looked up on a hub",
-    cause="A path that does not exist is taken for a hub id.",
-    scope=anywhere,
-)
-def _missing(run: Run) -> Iterator[Problem]:
-    for name, path in _absent(run, _FILES):
-        names = path.replace(",", " ").split()
-        several = f"separate names by blanks, without quotes around them: {' '.join(names)}"
-        yield Problem(f"{path} not found", f"--{name}", several if len(names) > 1 else "check the path")
-
-
-@rule(
-    "model-not-here",
-    WARNING,
     symptoms=(
+        "FileNotFoundError, or a dataset is looked up on a hub",
         "ValueError: path: '...' not found",
         "HFValidationError: Repo id must be in the form 'repo_name' or 'namespace/repo_name'",
     ),
-    cause="A model folder that does not exist is refused, or looked up on a hub.",
+    cause="A path that does not exist is refused, or taken for a hub id.",
     scope=anywhere,
 )
-def _no_model_files(run: Run) -> Iterator[Problem]:
-    for name, path in _absent(run, _MODELS):
-        fix = "check the path, or download it; a hub's id has an owner: Qwen/..."
-        yield Problem(f"{path} is not on this machine", f"--{name}", fix)
+def _missing(run: Run) -> Iterator[Problem]:
+    for name, path in _absent(run):
+        several = path.replace(",", " ").split()
+        if name in _MODELS:
+            fix = "check the path, or download it; a hub's id has an owner: Qwen/..."
+            yield Problem(f"{path} is not on this machine", f"--{name}", fix, WARNING)
+        elif len(several) > 1:
+            fix = f"separate names by blanks, without quotes around them: {' '.join(several)}"
+            yield Problem(f"{path} not found", f"--{name}", fix)
+        else:
+            yield Problem(f"{path} not found", f"--{name}", "check the path")
 
 
-def _absent(run: Run, named: Mapping[str, re.Pattern[str]]) -> Iterator[tuple[str, str]]:
+def _absent(run: Run) -> Iterator[tuple[str, str]]:
     """Pairs of an argument and its path, for paths that do not exist and will not be created.
 
     Raises:
         NotKnownError: a program of the script may write it, or the script changes the working folder.
     """
-    for name in filter(run.arguments.is_known, named):
+    for name in filter(run.arguments.is_known, _PATHS):
         value = run.arguments.get(name)
         for word in value if isinstance(value, list) else [value] if value else []:
-            path = drawn(str(word)) if named[name] is _DATA else str(word)
-            if not named[name].fullmatch(path) or run.find(path) is not None:
+            path = drawn(str(word)) if _PATHS[name] is _DATA else str(word)
+            if not _PATHS[name].fullmatch(path) or run.find(path) is not None:
                 continue
             if not run.command.folders or run.command.makes_files:
                 why = "which the script may write" if run.command.folders else "behind a cd"
                 raise NotKnownError(f"{path:.60}, {why}")
             yield name, path
-
-
-@rule(
-    "server-args-refused",
-    ERROR,
-    symptoms="ValueError: remaining_argv: [...], from swift rollout",
-    cause="swift rollout knows the arguments of an engine, not those of training.",
-    scope=anywhere,
-)
-def _server_args(run: Run) -> Iterator[Problem]:
-    for server in run.servers:
-        for refusal in server.refusals:
-            yield replace(refusal, where=f"swift rollout {refusal.where}".strip())
-
-
-@rule(
-    "server-never-ends",
-    WARNING,
-    symptoms="the script stops at `swift rollout`, training never starts",
-    cause="The server runs until it is killed, and the shell starts the next command when it has ended.",
-    scope=anywhere,
-)
-def _never_ends(run: Run) -> Iterator[Problem]:
-    for command in takewhile(lambda one: one is not run.command, run.launch.commands):
-        if command.subcommand in ("rollout", "deploy") and command.waits:
-            name = f"swift {command.subcommand}"
-            what = f"{name} never ends, so nothing below it in this script is started"
-            yield Problem(what, name, f"{name} ... &, or a script of its own")
-
-
-@rule(
-    "server-differs",
-    ERROR,
-    symptoms=(
-        "ConnectionError: Servers not reachable after ...s: [...]",
-        "shape mismatch in the weight sync to the rollout server",
-    ),
-    cause="The server listens at another port than the trainer asks, or serves another model.",
-)
-def _server(run: Run) -> Iterator[Problem]:
-    args, server = run.arguments, run.own_server
-    if server is None:
-        return
-    ports = args.vllm_server_port or [8000]
-    if args.vllm_server_host and server.port not in ports:
-        what = f"the server listens at port {server.port}, the trainer asks {', '.join(map(str, ports))}"
-        yield option("vllm_server_port", what, server.port)
-    theirs, ours = model.shape(str(server.model)), model.shape(run.model)
-    if theirs and ours and theirs.linears != ours.linears:
-        what = f"the server serves {server.model}, the trainer trains {args.model}"
-        yield option("model", what, server.model)
-
-
-def _half_a_server(run: Run) -> str:
-    args = run.arguments
-    has_address = args.vllm_server_host or args.vllm_server_base_url
-    if args.vllm_mode != "server":
-        return "with a server's address the start waits for it, whatever the mode" if has_address else ""
-    return "the server has no address" if args.use_vllm and not has_address else ""
-
-
-fault(
-    "vllm-server-address",
-    ERROR,
-    _half_a_server,
-    "{}",
-    "--vllm_server_host",
-    "--use_vllm true --vllm_mode server --vllm_server_host 127.0.0.1, or no address",
-    symptoms=(
-        "AssertionError: assert not self.use_vllm or self.vllm_server_host is not None",
-        "the start hangs at `Start connecting to vLLM server` although vllm_mode is colocate",
-    ),
-    cause="Since 4.0 the mode is not guessed from other arguments.",
-)

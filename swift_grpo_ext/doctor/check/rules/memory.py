@@ -12,7 +12,7 @@ from swift_grpo_ext.doctor.check.unknown import decided
 from swift_grpo_ext.doctor.plan.memory import objections
 from swift_grpo_ext.doctor.plan.models import find_config
 from swift_grpo_ext.doctor.plan.setting import SMALL_PIXELS, Machine, ModelShape, Setting, Work
-from swift_grpo_ext.findings import ERROR, NOTE, NotKnownError, Problem
+from swift_grpo_ext.findings import ERROR, NotKnownError, Problem
 
 
 @rule(
@@ -36,8 +36,10 @@ from swift_grpo_ext.findings import ERROR, NOTE, NotKnownError, Problem
 )
 def _memory(run: Run) -> Iterator[Problem]:
     shape = model.shape(run.model)
-    if not run.gpu_memory or shape is None:
-        return
+    if shape is None:
+        raise NotKnownError("memory, without the model's config.json")
+    if not run.gpu_memory:
+        raise NotKnownError("memory, without --gpu-memory")
     for what in _uncounted(run):
         raise NotKnownError(f"memory with {what}")
     machine = Machine(run.nodes, run.ranks_per_node, run.gpu_memory)
@@ -111,22 +113,3 @@ def setting_of(run: Run, shape: ModelShape) -> Setting:
     )
     shares = ours and not model.lacks(run, "shared_prefix")
     return replace(setting, shared=setting.of_one_prompt(max(1, args.num_generations)) if shares else 1)
-
-
-@rule(
-    "memory-unknown",
-    NOTE,
-    symptoms="check says nothing about memory",
-    cause="--gpu-memory was not given and no GPU is here, or the model's configuration is not known.",
-    scope=grpo,
-    not_checked="memory",
-)
-def _memory_unknown(run: Run) -> Iterator[Problem]:
-    if not model.shape(run.model):
-        yield Problem(
-            "no configuration of this model here: memory was not checked",
-            f"--model {run.arguments.model}",
-            "check again where the model is downloaded",
-        )
-    elif not run.gpu_memory:
-        yield Problem("memory was not checked", fix="say how much a GPU has: --gpu-memory 80")
