@@ -39,9 +39,7 @@ def found_in():
         ]
         words += ["--external_plugins", str(plugin_file()), *map(str, plugins)]
         words += ["--gradient_accumulation_steps", "8", *more]
-        found = command.findings_of(
-            replace(inputs.run_of(words, environ=environ or {}), row_limit=rows)
-        )
+        found = command.findings_of(replace(inputs.run_of(words, environ=environ or {}), row_limit=rows))
         return {one.rule: one for one in found if one.severity is not Severity.NOTE}
 
     return find
