@@ -87,7 +87,6 @@ class Rule(Generic[Subject]):
     cause: str = ""  # why that happens, in a sentence or two
     reports: tuple[str, ...] = ()  # defect ids of this package and links to upstream reports
     scope: Callable[[Subject], bool] = everything  # which subjects it holds for
-    not_checked: str = ""  # for a note that something was not checked: what, in a few words
 
     def findings(self, subject: Subject) -> Iterator[Finding]:
         """The findings of the rule in a subject; none outside its scope."""
@@ -101,7 +100,6 @@ class Rule(Generic[Subject]):
                 problem.where,
                 problem.fix,
                 self.reports,
-                self.not_checked,
             )
 
 
@@ -122,7 +120,6 @@ class RuleTable(Generic[Subject]):
         reports: tuple[str, ...] | str = (),
         defect: Defect | None = None,
         scope: Callable[[Subject], bool] | None = None,
-        not_checked: str = "",
     ) -> Callable[[Look[Subject]], Look[Subject]]:
         """Decorator: put a function into the table as a `Rule`, with cause and reports of its defect."""
         of_defect = (defect.id, *defect.reports) if defect else ()
@@ -139,7 +136,6 @@ class RuleTable(Generic[Subject]):
                     cause,
                     links,
                     scope or self.scope,
-                    not_checked,
                 )
             )
             return look
