@@ -246,7 +246,7 @@ def refuse_gone(words: Sequence[str]) -> None:
         SettingsError: It is gone; the error says what to do instead.
     """
     for name in (*words[:1], *(f"{words[0]} {word}" for word in words[1:])):
-        if name in GONE_COMMANDS and name not in typer.main.get_group(app).commands:
+        if name in GONE_COMMANDS:
             raise SettingsError("this command is gone", where=name, fix=GONE_COMMANDS[name])
 
 
