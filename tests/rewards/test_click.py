@@ -57,7 +57,6 @@ def parse_action(text):
             '{"name": "act", "arguments": "{\\"action\\": \\"tap\\", \\"coordinate\\": [1, 2]}"}',
             Action("click", Region((1, 2))),
         ),
-        ('<points x1="1" y1="2" alt="OK">OK</points>', Action("click", Region((1, 2)))),
         ("no action at all", None),
         ("", None),
     ],

@@ -8,16 +8,14 @@ from typing import Any, Literal, TypeAlias
 from swift_grpo_ext.rewards.contract import Columns, NoGold, Outcome, Unread, Unscorable, as_gold, gold_value
 from swift_grpo_ext.rewards.gold.frames import SIZES_COLUMN, Frame, convert, extent
 from swift_grpo_ext.rewards.gold.geometry import area, matched_mean
-from swift_grpo_ext.rewards.json_text import Json, decoded, literal, strict
+from swift_grpo_ext.rewards.json_text import decoded, literal, strict
 from swift_grpo_ext.rewards.place import answer_of, unwrapped
 from swift_grpo_ext.rewards.values.region import Order, Place, Region
-from swift_grpo_ext.rewards.values.regions import MAX_REGIONS, Kind, read, regions_in, says_nothing
+from swift_grpo_ext.rewards.values.regions import Kind, read, says_nothing
 
 EmptyGold: TypeAlias = Literal["unscored", "nothing"]
-# Keys and columns of a COCO annotation, whose ``bbox`` is x, y, width, height.
-COCO_COLUMNS = ("iscrowd", "category_id", "bbox_id", "segmentation", "area")
 GOLD = ("solution", "bbox", "boxes", "objects", "answer")
-READS = (SIZES_COLUMN, *COCO_COLUMNS)
+READS = (SIZES_COLUMN,)  # other columns that rewards of places read
 OUTSIDE = 0.02  # share of the image by which a gold box may reach beyond it: annotators do
 
 
@@ -126,8 +124,6 @@ def converted(
 
 def moved(region: Region, source: Frame, target: Frame, columns: Columns, image: int) -> Region:
     """The region in another frame."""
-    if source == target:
-        return region
     return replace(region, place=convert(region.place, source, target, columns, image))
 
 
@@ -137,8 +133,7 @@ def gold_regions(
     """The row's gold objects and their frame, which ms-swift's own column ``objects`` states.
 
     Raises:
-        Unscorable: The row has no gold object or more than `MAX_REGIONS`, one that no answer could meet, a
-            point where a box is needed, or a COCO annotation whose order is not declared.
+        Unscorable: The row has no gold object or too many, or a point where a box is needed.
     """
     may_be_empty = getattr(places, "empty_gold", "") == "nothing"
     try:
@@ -147,21 +142,20 @@ def gold_regions(
         if may_be_empty:
             return [], places.frame
         raise Unscorable(f"{fault}; if it means that nothing is there: empty_gold=nothing") from None
-    if isinstance(gold, str) and gold[:1] in ("{", "["):
-        gold = decoded(gold, strict, literal, otherwise=gold)
-    frame = places.gold_frame or places.frame
-    if isinstance(gold, Mapping) and _is_ms_swifts(gold):
-        frame = "norm1" if gold.get("bbox_type") == "norm1" else "pixel_original"
-    _refuse_undeclared_coco(gold, columns, places)
-    gold = unwrapped(gold) if isinstance(gold, str) else gold
+    if isinstance(gold, str):
+        text = unwrapped(gold)
+        gold = decoded(text, strict, literal, otherwise=text)
     if may_be_empty and says_nothing(gold):
-        return [], frame
-    regions = as_gold(read if isinstance(gold, str) else regions_in, gold, kind, places.in_gold)
-    if not regions or len(regions) > MAX_REGIONS:
-        raise Unscorable(f"gold {gold!r:.80} holds {len(regions)} objects, need 1 to {MAX_REGIONS}")
+        return [], places.frame
+    regions = as_gold(read, gold, kind, places.in_gold)
     if kind == "box" and not all(region.is_box for region in regions):
         raise Unscorable(f"gold {gold!r:.80} holds a point, not a box")
-    return regions, frame
+    if not (isinstance(gold, Mapping) and ("bbox_type" in gold or isinstance(gold.get("ref"), list))):
+        return regions, places.gold_frame or places.frame
+    # ms-swift's column, in which a box may name its image
+    images = [*(gold.get("image_id") or []), *[places.image_index] * len(regions)]
+    there = [replace(region, image=image) for region, image in zip(regions, images, strict=False)]
+    return there, "norm1" if gold.get("bbox_type") == "norm1" else "pixel_original"
 
 
 def _check(region: Region, frame: Frame, columns: Columns, image: int) -> None:
@@ -173,39 +167,18 @@ def _check(region: Region, frame: Frame, columns: Columns, image: int) -> None:
     Raises:
         Unscorable: It is such a place.
     """
+    numbers = list(region.place)
     if region.reordered:
         raise Unscorable("gold box with its corners out of order: x, y, width, height? then gold_order=xywh")
     if region.is_box and area(region.place) <= 0:
-        raise Unscorable(f"gold box {list(region.place)} has no area")
+        raise Unscorable(f"gold box {numbers} has no area")
     try:
         size = extent(frame, columns, image)
     except Unscorable:
         return
-    numbers = region.place
-    unit = float(size[0] > 1)  # annotators count pixels from 0 or from 1
-    for axis, number in enumerate(numbers):
-        slack = OUTSIDE * size[axis % 2] + unit
-        if not -slack <= number <= size[axis % 2] + slack:
-            wide, high = (f"{side:g}" for side in size)
-            what = f"gold {list(numbers)} lies outside of the image ({wide} x {high} in {frame})"
-            raise Unscorable(f"{what}: another gold_frame, or gold_order, or SWIFT_GRPO_EXT_TURN_IMAGES=1?")
+    shares = [number / size[axis % 2] for axis, number in enumerate(numbers)]
+    if not all(-OUTSIDE <= share <= 1 + OUTSIDE for share in shares):
+        what = f"gold {numbers} lies outside of the image ({size[0]:g} x {size[1]:g} in {frame})"
+        raise Unscorable(f"{what}: another gold_frame, or gold_order, or SWIFT_GRPO_EXT_TURN_IMAGES=1?")
     if frame.startswith("pixel") and max(map(abs, numbers)) <= 1 and any(number % 1 for number in numbers):
-        raise Unscorable(f"gold {list(numbers)} is smaller than a pixel: gold_frame=norm1?")
-
-
-def _is_ms_swifts(gold: Mapping[str, Json]) -> bool:
-    """True for ms-swift's column ``objects``: lists of lists, without COCO's keys."""
-    bbox = gold.get("bbox")
-    rows = isinstance(bbox, (list, tuple)) and all(isinstance(item, (list, tuple)) for item in bbox)
-    return rows and ("ref" in gold or "bbox_type" in gold or set(gold) <= {"bbox", "image_id"})
-
-
-def _refuse_undeclared_coco(gold: Json, columns: Columns, places: Places) -> None:
-    if places.gold_order is not None or places.order != "xyxy":
-        return
-    first = gold[0] if isinstance(gold, (list, tuple)) and gold else gold
-    beside = first if isinstance(first, Mapping) else columns if "solution" not in columns else {}
-    coco = [name for name in COCO_COLUMNS if beside.get(name) is not None]
-    if coco and "bbox" in beside:
-        what = f"gold beside {coco[0]} is a COCO annotation"
-        raise Unscorable(f"{what}: gold_order=xywh, or xyxy if it holds corners")
+        raise Unscorable(f"gold {numbers} is smaller than a pixel: gold_frame=norm1?")

@@ -169,10 +169,7 @@ def _place(written: list[Json], xs: list[Json], ys: list[Json], order_of: OrderO
 def _one(value: Json, order_of: OrderOf) -> Region | None:
     """The only place of a text, a list or a mapping; None if it holds none or several."""
     try:
-        if isinstance(value, str):
-            places = regions.read(value.strip(), "both", order_of)
-        else:
-            places = regions.regions_in(value, "both", order_of)
+        places = regions.read(value.strip() if isinstance(value, str) else value, "both", order_of)
     except Unread:
         return None
     return places[0] if len(places) == 1 else None

@@ -8,9 +8,9 @@
 ... )] == [(1, 2, 3, 4)] * 6
 True
 >>> [read(text, "both")[0].place for text in (
-...     "[5, 6]", "(5, 6)", "x=5, y=6", "click(5, 6)", '{"point_2d": [5, 6]}', '<point x="5" y="6">',
+...     "[5, 6]", "(5, 6)", "x=5, y=6", '{"point_2d": [5, 6]}', "click(5, 6)",
 ...     "click(point='<point>5 6</point>')",
-... )] == [(5, 6)] * 7
+... )] == [(5, 6)] * 6
 True
 
 A key for a place holds numbers, not another object. Nothing else may stand beside a place: ``about
@@ -43,11 +43,10 @@ NOTHING = ("[]", "{}", "none", "null", "nothing", "no object", "no objects", "no
 KEYS = {
     "place": "bbox_2d bbox box box_2d bounding_box bounding_box_2d bndbox rect bounds coordinates coords "
     "coordinate coord position point_2d point center click_point start_box location xyxy 边界框 坐标",
-    "items": "objects boxes bboxes bounding_boxes points detections annotations results items answer",
+    "items": "objects boxes bboxes bounding_boxes points detections annotations results items answer "
+    "final_answer arguments",
     "label": "label labels category categories category_name class classes class_name name names ref refs "
     "object description phrase expression caption item entity text_content 标签 类别 名称",
-    "image": "image_id image_index image_idx",
-    "beside": "score scores confidence conf probability",
     "first": "top_left lefttop upper_left 左上角 左上",
     "last": "bottom_right rightbottom lower_right 右下角 右下",
     "x": "x x1 xmin min_x left x_left xtl",
@@ -75,8 +74,7 @@ _GROUP = re.compile(
     rf"\s*(?:x\s?[=:]\s?)?{_N}(?:px)?(?:[,;\s]\s{{0,4}}(?:y\s?[=:]\s?)?{_N}(?:px)?){{1,3}}\s*"
 )
 _BETWEEN = re.compile(r"[\s,;'\"]*(?:to|->?)?\s*")
-# Forms of model families: an object in marks, with its name before it or not; four or two location tokens; a
-# tag of points, as Molmo writes it.
+# Forms of model families: an object in marks, with its name before it or not; four or two location tokens.
 _MARKED = re.compile(
     r"(?:<(?:ref|p|phrase|\|object_ref_start\||\|ref\|)>([^<>]{1,160})<(?:/|\|object_ref_end\|>|\|/ref\|>)"
     r"[a-z]{0,6}>?)?\s{0,4}<(b?box|point|\|(?:box|point)_start\||\|det\||quad)>([^<>]{3,200})"
@@ -85,25 +83,23 @@ _MARKED = re.compile(
 _TOKEN = r"<\|?(?:loc|bin|coord|[xy])?_?\d{1,4}\|?>\s?"
 _TOKENS = re.compile(rf"((?:{_TOKEN}){{4}}|(?:{_TOKEN}){{2}})([\w -]{{0,64}})")
 _PALIGEMMA = re.compile(r"(?:<loc\d{4}>\s?){4}")
-_TAG = re.compile(r"<points?\s([^<>]{5,400})/?>(?:[^<>]{0,160}</points?>)?")
-_XY = re.compile(rf"\bx(\d{{0,2}})\s?=\s?\"({_N})\"\s{{1,4}}y\1\s?=\s?\"({_N})\"")
-_ALT = re.compile(r"\balt=\"([^\"]{1,160})\"")
 
 
-def read(text: str, kind: Kind, order_of: OrderOf = as_corners) -> list[Region]:
-    """The objects of a text; `kind` is what numbers without a key mean.
+def read(value: Json, kind: Kind, order_of: OrderOf = as_corners) -> list[Region]:
+    """The objects of a text, or of decoded JSON; `kind` is what numbers without a key mean.
 
     Raises:
         Unread: It holds none, more than `MAX_REGIONS`, or anything else beside them.
     """
-    value = decoded(text, first_value, literal) if text[:1] in ("[", "{") else None
-    regions = regions_in(value or text, kind, order_of)
-    regions = regions or regions_in(_marked(text), kind, order_of)
+    text = value if isinstance(value, str) else ""
+    held = decoded(text, first_value, literal, otherwise=text) if text[:1] in ("[", "{") else value
+    regions = list(_walk(held, kind, order_of)) or list(_walk(_marked(text), kind, order_of))
     if len(regions) > MAX_REGIONS:
         raise Unread(f"{len(regions)} objects, at most {MAX_REGIONS} are read")
     if not regions:
         what = "box" if kind == "box" else "box or point"
-        raise Unread(text, f"{what} ([x1, y1, x2, y2], [x, y], or JSON with keys such as bbox_2d, point_2d)")
+        keys = "JSON with keys such as bbox_2d, point_2d"
+        raise Unread(str(value), f"{what} ([x1, y1, x2, y2], [x, y], or {keys})")
     return regions
 
 
@@ -123,11 +119,6 @@ def plain_key(key: str) -> str:
     return "".join(filter(str.isalnum, key[:64].casefold()))
 
 
-def regions_in(value: Json, kind: Kind, order_of: OrderOf = as_corners) -> list[Region]:
-    """The objects in a decoded JSON value."""
-    return list(_walk(value, kind, order_of))
-
-
 def _numbers_of(text: str) -> list[list[float]]:
     """Read a text as groups of two to four numbers between brackets; empty for anything else."""
     groups = []
@@ -139,29 +130,24 @@ def _numbers_of(text: str) -> list[list[float]]:
     return groups
 
 
-def _marked(text: str) -> list[dict[str, Json]]:
+def _marked(text: str) -> list[Json]:
     """Objects in a family's own marks, as JSON would have them, where these are all there is."""
-    for pattern, objects in ((_MARKED, _in_marks), (_TOKENS, _of_tokens), (_TAG, _of_tag)):
+    for pattern, described in ((_MARKED, _in_marks), (_TOKENS, _of_tokens)):
         if matches := list(pattern.finditer(text)):
             whole = not pattern.sub("", text).strip(" ,;[]\r\n\t")
-            return [item for each in matches for item in objects(each)] if whole else []
+            return [described(each) for each in matches] if whole else []
     return []
 
 
-def _in_marks(found: re.Match[str]) -> list[dict[str, Json]]:
-    return [{"label": (found[1] or "").strip(), "points" if "point" in found[2] else "box": found[3]}]
+def _in_marks(found: re.Match[str]) -> Json:
+    return {"label": (found[1] or "").strip(), "points" if "point" in found[2] else "box": found[3]}
 
 
-def _of_tokens(found: re.Match[str]) -> list[dict[str, Json]]:
+def _of_tokens(found: re.Match[str]) -> Json:
     numbers = re.findall(r"\d+", found[1])
     if _PALIGEMMA.fullmatch(found[1]):  # <loc0123> tokens write y before x
-        return [{"label": found[2].strip(), **dict(zip(("y", "x", "y2", "x2"), numbers, strict=True))}]
-    return [{"label": found[2].strip(), "location": numbers}]
-
-
-def _of_tag(found: re.Match[str]) -> list[dict[str, Json]]:
-    label = _ALT.search(found[1])
-    return [{"x": x, "y": y, "label": label[1] if label else ""} for _, x, y in _XY.findall(found[1])]
+        return {"label": found[2].strip(), **dict(zip(("y", "x", "y2", "x2"), numbers, strict=True))}
+    return {"label": found[2].strip(), "location": numbers}
 
 
 def _walk(value: Json, kind: Kind, order_of: OrderOf, key: str = "", depth: int = 0) -> Iterator[Region]:
@@ -197,39 +183,26 @@ def _floats(values: Sequence[Any]) -> list[float]:
 
 
 def _described(value: Mapping[str, Any], kind: Kind, order_of: OrderOf, depth: int) -> list[Region]:
-    """The object that a mapping describes, those that its parallel lists do, or those inside of it."""
-    roles = {key: _ROLES.get(plain_key(str(key)), "") for key in value}
-    by_role = {roles[key]: value[key] for key in reversed(list(value)) if value[key] is not None}
-    regions = _named(by_role, depth)
+    """The object that a mapping describes, or those of its lists, with their names."""
+    by_role: dict[str, Json] = {}
+    regions: list[Region] = []
     for key, inner in value.items():
-        if roles[key] == "items" or (roles[key] == "place" and not isinstance(inner, Mapping)):
+        role = _ROLES.get(plain_key(str(key)), "")
+        if inner is not None:
+            by_role.setdefault(role, inner)
+        if role == "items" or (role == "place" and not isinstance(inner, Mapping)):
             regions += _walk(inner, "both" if "point" in key else "any", order_of, key, depth + 1)
-    if not regions:
-        inside = [inner for key, inner in value.items() if not (roles[key] or isinstance(inner, str))]
-        regions = [region for inner in inside for region in _walk(inner, kind, order_of, "", depth + 1)]
-    boxes = [region for region in regions if region.is_box]
-    if 2 * len(boxes) == len(regions):  # a box and a point of the same object
-        regions = [region for region in regions if region.is_box is (kind != "both")]
-    names, place = by_role.get("label"), by_role.get("place")
-    if isinstance(names, int) and isinstance(place, list) and not _numbers(place, "any"):
-        names = None  # a number cannot name a list of boxes
-    return _named_by(regions, names, by_role.get("image"))
-
-
-def _named_by(regions: list[Region], names: Json, images: Json) -> list[Region]:
-    """The objects with their names and images: one for all, or one for each in the same order."""
-    listed = list(names) if isinstance(names, (list, tuple)) else [names]
-    listed = listed * len(regions) if len(listed) == 1 else listed
-    labels = listed if len(listed) == len(regions) else [""] * len(regions)
-    numbers = [*images] if isinstance(images, (list, tuple)) else [images] * len(regions)
-    numbers += [0] * len(regions)  # ms-swift fills up with 0, too
+    regions += _named(by_role, depth)
+    # Of a box and a point of the same object, the one that is asked for.
+    regions = [region for region in regions if region.is_box is (kind != "both")] or regions
+    given = by_role.get("label")
+    names = list(given) if isinstance(given, (list, tuple)) else [given]
+    names = names * len(regions) if len(names) == 1 else names  # one name for all, or one for each
+    if len(names) != len(regions):
+        return regions
     return [
-        replace(
-            region,
-            label=region.label or _name(name),
-            image=image if isinstance(image, int) else region.image,
-        )
-        for region, name, image in zip(regions, labels, numbers, strict=False)
+        replace(region, label=region.label or _name(name))
+        for region, name in zip(regions, names, strict=True)
     ]
 
 
