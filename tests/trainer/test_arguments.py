@@ -83,7 +83,7 @@ def test_the_patches_are_noted_in_the_runs_folder(run):
     states = {row["id"]: row["state"] for row in rows}
     assert states["A3-zero3-trace"] in ("not needed", "applied")
     assert set(states.values()) <= {"applied", "not needed", "refused", "disabled"}
-    assert states["A7-worker-seed"] == "applied"
+    assert states["F25-gloo-exit"] == "applied"
 
 
 def test_refused_before_a_model_loads(run, monkeypatch):
