@@ -1,6 +1,5 @@
-"""All patches, the outcome of each in this process, and their report."""
+"""All patches, and the outcome of each in this process."""
 
-import json
 import sys
 import warnings
 from contextlib import suppress
@@ -17,8 +16,6 @@ from swift_grpo_ext.defects import PATCHED
 from swift_grpo_ext.errors import RefusedError
 from swift_grpo_ext.settings import current_settings
 
-REPORT = "compat.json"
-
 
 @dataclass
 class PatchOutcome:
@@ -29,17 +26,9 @@ class PatchOutcome:
     reason: str = ""
     target: Target | None = None
 
-    @property
-    def reported(self) -> tuple[str, str]:
-        """State and reason for the user: a patch that waits for an import that never comes is not needed."""
-        if self.state is State.WAITING:
-            return State.NOT_NEEDED.value, f"this process has not imported {self.patch.waits_for}"
-        return self.state.value, self.reason
-
 
 _ACTIVE = (State.APPLIED, State.WAITING)
 _outcomes: dict[str, PatchOutcome] = {}
-_report_folder: Path | None = None  # of the latest run in this process
 
 
 @cache
@@ -52,17 +41,13 @@ def patches() -> dict[str, Patch]:
 
 
 def apply_all() -> list[str]:
-    """Apply every patch that this environment needs; their ids, with the import that some wait for."""
+    """Apply every patch that this environment needs, some once their target is imported; their ids."""
     settings = current_settings()
     for patch in patches().values():
         if patch.id not in _outcomes:
             names = (f"compat.{patch.id}", f"compat.{patch.defect.id}")
             settle(patch, disabled=settings.disables(*names))
-    return [
-        outcome.patch.id + (f" ({outcome.reason})" if outcome.state is State.WAITING else "")
-        for outcome in outcomes()
-        if outcome.state in _ACTIVE
-    ]
+    return list(healed())
 
 
 def settle(patch: Patch, *, disabled: bool = False) -> None:
@@ -113,36 +98,12 @@ def healed() -> frozenset[str]:
     return frozenset(outcome.patch.id for outcome in outcomes() if outcome.state in _ACTIVE)
 
 
-def write_report(folder: Path) -> Path:
-    """Write the patches' outcomes to a run's output folder, now and whenever a waiting patch is applied."""
-    global _report_folder
-    _report_folder = folder
-    rows = [
-        {
-            "id": outcome.patch.id,
-            "breaks": outcome.patch.defect.what,
-            "target": outcome.patch.target,
-            "fingerprint": outcome.patch.fingerprint,
-            "affected": dict(outcome.patch.defect.affected),
-            "upstream": outcome.patch.defect.reports[0],
-            "remove_when": outcome.patch.remove_when,
-            **dict(zip(("state", "reason"), outcome.reported, strict=True)),
-        }
-        for outcome in outcomes()
-    ]
-    path = folder / REPORT
-    path.write_text(json.dumps(rows, indent=2) + "\n", encoding="utf-8")
-    return path
-
-
 def _keep(outcome: PatchOutcome) -> None:
     """Record an outcome, and warn if the defect stays."""
     patch = outcome.patch
     _outcomes[patch.id] = outcome
     if outcome.state is State.APPLIED:
         PATCHED.add(patch.id)
-    if _report_folder is not None and _report_folder.is_dir():
-        write_report(_report_folder)
     if outcome.state is State.REFUSED:
         what = f"patch {patch.id} does not apply, so the defect stays: {patch.defect.what}"
         fix = f"upgrade swift-grpo-ext, or see {patch.defect.reports[0]}"

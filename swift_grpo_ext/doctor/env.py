@@ -57,5 +57,5 @@ def _patch_table() -> Table:
     import_what_is_awaited()
     table = _table("patches", "patch", "state", "why")
     for outcome in outcomes():
-        table.add_row(outcome.patch.id, *outcome.reported)
+        table.add_row(outcome.patch.id, outcome.state, outcome.reason)
     return table

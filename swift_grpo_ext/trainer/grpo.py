@@ -15,7 +15,6 @@ from transformers import PreTrainedModel
 from transformers.trainer_utils import TrainOutput
 
 from swift_grpo_ext.compat.refusals import RefusableRun, refuse
-from swift_grpo_ext.compat.registry import write_report
 from swift_grpo_ext.folders import claimed
 from swift_grpo_ext.models.families import frame_of
 from swift_grpo_ext.ms_swift.arguments import GRPOConfig
@@ -97,8 +96,6 @@ class GRPOTrainer(HostGRPOTrainer):
             self.held_out.begin(self.scoring.logged_names)
             if current_settings().console != "all":
                 print_lines(self, self.held_out.newest)
-            if self.accelerator.is_main_process:
-                self.guard.run("compat.json", partial(write_report, Path(self.args.output_dir)))
 
     def _get_callbacks(self, args: GRPOConfig) -> list[TrainerCallback]:
         return self.monitors.among(super()._get_callbacks(args), args)

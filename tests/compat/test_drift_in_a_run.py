@@ -1,6 +1,5 @@
-"""A patch that does not fit the host, in a real run: a warning and a note."""
+"""A patch that does not fit the host, in a real run: a warning."""
 
-import json
 from pathlib import Path
 
 import pytest
@@ -30,9 +29,4 @@ def test_a_drifted_host(tiny_qwen, digits, tmp_path):
     )
     result = testing.run_swift("rlhf", arguments, timeout=250, check=False)
     assert result.returncode == 0, result.tail[-3000:]
-    rows = json.loads((testing.newest_version(tmp_path) / "compat.json").read_text())
-    states = {row["id"]: (row["state"], row["reason"]) for row in rows}
-    assert states["A5-reentrant-ddp"][0] == "refused"
-    assert states["A5-reentrant-ddp"][1].startswith("DRIFT: ")
-    assert {state for state, _ in states.values()} <= {"applied", "not needed", "refused", "disabled"}
     assert SAID in result.tail

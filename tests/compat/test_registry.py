@@ -1,6 +1,5 @@
 """The registry, on a stand-in module: what each state means, drift, revert, and waiting for an import."""
 
-import json
 import sys
 from importlib.util import find_spec
 
@@ -34,7 +33,6 @@ def stand_in(tmp_path, monkeypatch):
     (tmp_path / "stand_in.py").write_text(SOURCE)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(registry, "_outcomes", {})
-    monkeypatch.setattr(registry, "_report_folder", None)
     monkeypatch.setattr(wrapt.importer, "_post_import_hooks", {})
     yield "stand_in"
     sys.modules.pop("stand_in", None)
@@ -133,25 +131,6 @@ def test_disabled(stand_in):
 def test_an_unknown_patch_cannot_be_disabled():
     with pytest.raises(UnknownPartError, match=r"unknown part 'compat.A33'.*A3-zero3-trace"):
         check_disabled(["compat.A33"])
-
-
-def test_the_report_has_every_fact_but_no_code(stand_in, tmp_path):
-    registry.settle(make(), disabled=True)
-    (row,) = json.loads(registry.write_report(tmp_path).read_text())
-    assert row["id"] == "X1"
-    assert row["state"] == "disabled"
-    assert row["affected"] == {"ms-swift": ">=4"}
-    assert set(row) >= {"breaks", "target", "fingerprint", "upstream", "remove_when", "reason"}
-
-
-def test_the_report_follows_a_patch_that_is_applied_later_in_the_run(stand_in, tmp_path):
-    registry.settle(make())
-    (row,) = json.loads(registry.write_report(tmp_path).read_text())
-    assert (row["state"], row["reason"]) == ("not needed", "this process has not imported stand_in")
-    import stand_in  # noqa: F401
-
-    (row,) = json.loads((tmp_path / registry.REPORT).read_text())
-    assert (row["state"], row["reason"]) == ("applied", "halves are rounded down")
 
 
 def test_a_target_without_source_says_drift(stand_in):

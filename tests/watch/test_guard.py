@@ -17,7 +17,6 @@ NAMED = {
     "monitors",
     "set-up of the monitors",
     "held-out rewards",
-    "compat.json",
     "gains.json",
     "watchdog",
 }
