@@ -1,4 +1,4 @@
-"""Findings, and the rules that make them: one form for preflight, check and refusals."""
+"""Findings, and the rules that make them: one form for preflight and check."""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -49,11 +49,6 @@ class Finding:
     fix: str = ""
     reports: tuple[str, ...] = ()  # defect ids of this package and links to upstream reports
     not_checked: str = ""  # what could not be checked, in a few words; empty for a fault
-
-    @property
-    def link(self) -> str:
-        """The first report that is a link; empty without one."""
-        return next((report for report in self.reports if report.startswith("https://")), "")
 
 
 class NotKnownError(Exception):
@@ -142,12 +137,8 @@ class RuleTable(Generic[Subject]):
 
         return add
 
-    def findings(self, subject: Subject) -> list[Finding]:
-        """Everything that the rules find, worst first."""
-        return worst_first(finding for rule in self.rules for finding in rule.findings(subject))
-
     def judged(self, subject: Subject) -> list[Finding]:
-        """As `findings`, with a note for each value that is not known here and each rule that raised.
+        """Everything that the rules find, and a note for each value not known here and each rule that raised.
 
         Findings that a rule made before it met such a value are kept.
         """

@@ -36,12 +36,6 @@ _ALL = (
         "A3-zero3-trace",
     ),
     Defect(
-        "A4",
-        "with one completion per prompt there is nothing to compare it with: every advantage is 0",
-        fix="--num_generations 2 or more, or no reward functions",
-        reports=("https://arxiv.org/abs/2402.03300",),
-    ),
-    Defect(
         "A5",
         "DDP with reentrant checkpointing stops with 'Expected to mark a variable ready only once'",
         _ANY_HOST,
@@ -161,13 +155,6 @@ _ALL = (
         "F27-vocabulary-gradient",
     ),
     Defect(
-        "F28",
-        "on a CPU accelerate passes over --fsdp, so every rank holds the whole model, and a preset that "
-        "loads on rank 0 alone leaves the other ranks a reference model of zeros",
-        fix="no --fsdp on a CPU (the ranks run as DDP), or a GPU",
-        reports=("https://github.com/huggingface/accelerate/blob/v1.15.0/src/accelerate/state.py",),
-    ),
-    Defect(
         "F30",
         "a line of a dataset that is not JSON ends the run with 90 lines of traceback that do not name it",
         fix='add --external_plugins "$(swift-grpo-ext path)", which names file and line',
@@ -196,14 +183,6 @@ _ALL = (
         "look for 'Unexpected LoRA keys' in the log",
         (f"{SWIFT}/blob/v4.6.0/swift/tuners/peft.py",),
         "F36-lost-adapter",
-    ),
-    Defect(
-        "F37",
-        "CHORD without a schedule of its weight mu ends in the first step ('<' not supported between "
-        "instances of 'int' and 'NoneType')",
-        _ANY_HOST,
-        "--chord_mu_warmup_steps 50 --chord_mu_decay_steps 1000 --chord_mu_peak 0.5 --chord_mu_valley 0.05",
-        (f"{SWIFT}/blob/v4.6.0/swift/rlhf_trainers/utils.py",),
     ),
     Defect(
         "F41",
@@ -249,14 +228,6 @@ _ALL = (
         'pip install "transformers>=5", or --use_vllm true',
         (f"{SWIFT}/blob/v4.6.0/swift/template/templates/qwen.py",),
         "F47-generate-positions",
-    ),
-    Defect(
-        "F48",
-        "a tuner that is not PEFT's, or lora_llm, takes no second adapter: a run with --ref_adapters ends "
-        "when it loads them",
-        _ANY_HOST,
-        "no --ref_adapters: with such a tuner the reference is the policy as it starts, --adapters included",
-        (f"{SWIFT}/issues/8453",),
     ),
     Defect(
         "F50",

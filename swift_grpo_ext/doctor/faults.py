@@ -100,6 +100,12 @@ _FAULTS = (
         "a reward of --reward_funcs cannot be made: {error}",
     ),
     _Fault(
+        "mu_schedule_function",
+        "TypeError",
+        "--chord_mu_warmup_steps 50 --chord_mu_decay_steps 1000 --chord_mu_peak 0.5 --chord_mu_valley 0.05",
+        "CHORD has no schedule of its weight mu",
+    ),
+    _Fault(
         "",
         "Could not find the transformer layer class|'Tensor' object has no attribute 'device_mesh'",
         "--deepspeed zero3 in the place of --fsdp",

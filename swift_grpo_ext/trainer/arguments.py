@@ -3,9 +3,7 @@
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-import torch
-
-from swift_grpo_ext.compat.refusals import RefusableRun, refuse, world_size
+from swift_grpo_ext.compat.refusals import RefusableRun, refuse
 from swift_grpo_ext.compat.registry import healed
 from swift_grpo_ext.defects import DDP_TIMEOUT, HOST_DDP_TIMEOUT
 from swift_grpo_ext.ms_swift.arguments import GRPOConfig as HostGRPOConfig
@@ -35,8 +33,7 @@ class GRPOConfig(HostGRPOConfig):
         table = load_table(current_settings().reward_table)
         require_known(sorted({*table.rewards}.difference(names_of(list(self.reward_funcs)))), SETTING)
         deepspeed = self.deepspeed if isinstance(self.deepspeed, dict) else {}
-        options = {**vars(self), "use_cpu": self.use_cpu or not torch.accelerator.is_available()}
-        refuse(RefusableRun(options, deepspeed, world_size(), healed()))
+        refuse(RefusableRun(vars(self), deepspeed.get("zero_optimization") or {}, healed()))
         if self.ddp_timeout == HOST_DDP_TIMEOUT:
             self.ddp_timeout = DDP_TIMEOUT
         # Held-out answers are greedy, so one per row is enough; REAL's loss is defined for groups only.

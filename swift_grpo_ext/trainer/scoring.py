@@ -8,7 +8,6 @@ import torch
 from accelerate.utils import gather_object
 from torch import nn
 
-from swift_grpo_ext.compat.refusals import RefusableRun, refuse
 from swift_grpo_ext.ms_swift.shared import TransformersEngine, get_logger
 from swift_grpo_ext.once import Once
 from swift_grpo_ext.rewards.forms import form_not_asked, system_text
@@ -54,11 +53,9 @@ class Scoring:
         ``names`` are those under which they were asked for; empty for a function that was given itself.
 
         Raises:
-            RefusedError: They must not run.
             RewardError: The reward table has a rule for a reward that nobody registered.
         """
         host = self._host
-        refuse(RefusableRun({"num_generations": host.num_generations, "reward_funcs": host.reward_funcs}))
         self.logged_names = dict(zip(names, host.reward_func_names, strict=False))
         plugins = host.reward_model_plugins
         for number, (function, metric, registered) in enumerate(

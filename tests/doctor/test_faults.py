@@ -176,6 +176,14 @@ def test_memory_that_runs_out_where_no_micro_batch_is_computed_is_one_line():
     assert in_one_line(named, None) is None
 
 
+def test_chord_without_a_schedule_is_told_its_four_options():
+    from swift.rlhf_trainers.utils import mu_schedule_function
+
+    told = str(raised_by(mu_schedule_function, 0, None, None, None, None))
+    assert told.startswith("swift-grpo-ext: CHORD has no schedule of its weight mu")
+    assert "--chord_mu_warmup_steps 50 --chord_mu_decay_steps 1000" in told
+
+
 @pytest.mark.parametrize(
     "fault", [fault for fault in _FAULTS if fault.function], ids=lambda fault: fault.function
 )

@@ -5,12 +5,9 @@ from functools import wraps
 from accelerate.state import AcceleratorState, PartialState
 from accelerate.utils import DistributedType
 
-from swift_grpo_ext.compat.refusals import RULES
-
 
 def allow_fsdp():
-    """From now on --fsdp means FSDP on a CPU, too, and is not refused there (F28)."""
-    RULES[:] = [rule for rule in RULES if rule.id != "F28"]
+    """From now on --fsdp means FSDP on a CPU, too (F28)."""
     built = AcceleratorState.__init__
 
     @wraps(built)

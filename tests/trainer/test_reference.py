@@ -8,7 +8,6 @@ from pairs.cases import cut
 from sweep import inputs
 from sweep.table import Configuration
 from sweep.test_ranks import steps
-from swift.pipelines.train.rlhf import SwiftRLHF
 from swift.tuner_plugin import PeftTuner, tuners_map
 
 from swift_grpo_ext import testing
@@ -159,12 +158,6 @@ def test_a_resumed_run_has_the_reference_of_its_start(of_tuner, tmp_path):
         without = of_tuner(tuner, "without", **saved, resume_from_checkpoint=checkpoint)
     assert abs(without["kl"][0]) < DOUBLE
     assert [text for text in messages if "kl is to the weights of the checkpoint" in text]
-
-
-def test_a_second_adapter_is_refused_before_a_model_is_loaded(tiny_qwen, digits, tmp_path, monkeypatch):
-    monkeypatch.delattr(SwiftRLHF, "_prepare_model_tokenizer")
-    with pytest.raises(RefusedError, match=r"F48.*takes no second adapter"):
-        figures(tiny_qwen, digits.train, tmp_path, **KL, tuner_type="lora_llm", ref_adapters=tmp_path)
 
 
 # Two ranks, each with a group in a micro-batch, and how they divide what trains.

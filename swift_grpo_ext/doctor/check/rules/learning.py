@@ -92,7 +92,6 @@ fault(
     scope=grpo_anywhere,
 )
 refused("real-cuts-groups", "F16", "shape '[-1, ...]' is invalid for input of size ...")
-refused("second-adapter", "F48", "No modules were targeted for adaptation, with --ref_adapters")
 refused("streamed-groups", "F18", "reward does not move with --streaming true")
 
 

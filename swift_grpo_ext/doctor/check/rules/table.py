@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from swift_grpo_ext.compat import refusals
+from swift_grpo_ext.compat.refusals import REFUSALS, RefusableRun
 from swift_grpo_ext.defects import DEFECTS
 from swift_grpo_ext.doctor.check.facts import model
 from swift_grpo_ext.doctor.check.facts.run import Run
@@ -66,19 +66,17 @@ def fault(
 
 
 def refused(id: str, defect: str, symptoms: tuple[str, ...] | str, cause: str = "") -> None:
-    """Add a rule for runs that the trainer refuses by a rule of its own (`compat.refusals`)."""
-    (of_trainer,) = (known for known in refusals.RULES if known.id == defect)
+    """Add a rule for runs that the trainer refuses (`compat.refusals`)."""
 
     def look(run: Run) -> Iterator[Problem]:
         arguments = run.arguments
         values = {name: arguments.get(name) for name in arguments.values}
         losses = values.get("loss_type")
         values["loss_type"] = losses[0] if isinstance(losses, list) else losses
-        zero = {**model.zero(run), "stage": model.stage(run)}
-        file = {"zero_optimization": zero} if model.deepspeed(run) else {}
-        healed = {DEFECTS[defect].patch or ""} if run.is_patched(defect) else ()
-        seen = refusals.RefusableRun(values, file, run.ranks, frozenset(healed), run.versions)
-        yield from of_trainer.look(seen)
+        healed = {DEFECTS[defect].patch} if run.is_patched(defect) else ()
+        seen = RefusableRun(values, model.zero(run), frozenset(healed), run.versions)
+        if problem := REFUSALS[defect](seen):
+            yield problem
 
     rule(id, ERROR, symptoms=symptoms, cause=cause, defect=DEFECTS[defect])(look)
 
