@@ -234,7 +234,6 @@ class GRPOTrainer(HostGRPOTrainer):
         with self.monitors.phase("reward"):
             self.rows.add_image_columns(samples)
             rewards = self.scoring.settled(samples, super()._compute_rewards_per_func(samples))
-        self.monitors.tracer.look_at_rewards(samples)
         self.held_out.collect(rewards)
         return rewards
 

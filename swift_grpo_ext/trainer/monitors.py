@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -229,7 +229,7 @@ class Monitors:
         }
         return records.RolloutFacts(
             groups=len(completions) // size if size else 0,
-            rewards=tuple(self._reward_facts(scores, size, figures, samples)),
+            rewards=tuple(self._reward_facts(scores, size, samples)),
             reward_std=figures.get("reward_std"),
             advantaged=rollout_facts.advantaged_share(
                 list(host._logs["advantages"])[-len(scores) :], figures
@@ -242,7 +242,7 @@ class Monitors:
         )
 
     def _reward_facts(
-        self, scores: Rewards, size: int, figures: Mapping[str, float], samples: Sequence[VisionSample]
+        self, scores: Rewards, size: int, samples: Sequence[VisionSample]
     ) -> Iterator[records.RewardFacts]:
         """Facts of each reward that is for some of them, under the name that was typed."""
         scoring = self._host.scoring
@@ -255,7 +255,6 @@ class Monitors:
             facts = rollout_facts.reward_facts(
                 called,
                 column if called.startswith(PREFIX) else rollout_facts.meant_scores(column, size),
-                round(figures.get(f"rewards/{name}/infinite", 0)),
             )
             if counts.completions:
                 facts = replace(

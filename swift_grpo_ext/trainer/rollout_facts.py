@@ -12,16 +12,16 @@ _NOISE = (
 )
 
 
-def reward_facts(name: str, scores: Sequence[float | None], infinite: int = 0) -> RewardFacts:
+def reward_facts(name: str, scores: Sequence[float | None]) -> RewardFacts:
     """Facts of one function's scores of the completions that it is for.
 
     None, NaN and infinities count as not scored; a function that is for no completion left none unscored.
     """
     valid = [score for score in scores if _is_score(score)]
     if not valid:
-        return RewardFacts(name, scored=0.0 if scores else 1.0, infinite=infinite)
+        return RewardFacts(name, scored=0.0 if scores else 1.0)
     value, count = Counter(round(score, 6) + 0.0 for score in valid).most_common(1)[0]
-    return RewardFacts(name, len(valid) / len(scores), value, count / len(valid), infinite)
+    return RewardFacts(name, len(valid) / len(scores), value, count / len(valid))
 
 
 def meant_scores(scores: Sequence[float | None], group_size: int) -> Sequence[float | None]:

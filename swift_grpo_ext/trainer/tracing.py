@@ -1,4 +1,4 @@
-"""Looks at log-probs, loss, gradients and rewards as they pass by, and names the first that is not finite."""
+"""Looks at log-probs, loss and gradients as they pass by, and names the first that is not finite."""
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -33,13 +33,12 @@ class Tracer:
         self._host = host
         self.guard = host.guard
         self._journal: Journal | None = None
-        self._on_rewards = False
         self.on = False  # it still looks at tensors
 
     def begin(self, journal: Journal) -> None:
         """Look from now on, unless the settings say otherwise."""
         self._journal = journal
-        self.on = self._on_rewards = not disabled("callbacks.trace_numerics")
+        self.on = not disabled("callbacks.trace_numerics")
 
     @contextmanager
     def clipping(self) -> Iterator[None]:
@@ -57,18 +56,6 @@ class Tracer:
 
         with swapped(accelerator, "clip_grad_norm_", clip_grad_norm_):
             yield
-
-    @watches("numerics")
-    def look_at_rewards(self, samples: Sequence[VisionSample]) -> None:
-        """Name completions whose score is not finite: they count as not scored."""
-        host = self._host
-        if not self._on_rewards or not host.model.training:
-            return
-        plugins = host.reward_model_plugins
-        for name, function, plugin in zip(host.reward_func_names, host.reward_funcs, plugins, strict=False):
-            if rows := (plugin or function).not_finite:
-                self._on_rewards = False
-                self._tell(f"reward {name}", rows, self._called([samples[row] for row in rows]))
 
     @watches("numerics", reads_device=True)
     def look_at_pass(
@@ -119,8 +106,8 @@ class Tracer:
         """Say where the first value was not finite.
 
         Args:
-            tensor: ``reward <name>``, ``log-probs``, ``loss`` or ``gradient``.
-            rows: Of the micro-batch, or of this rank's rollout for a reward.
+            tensor: ``log-probs``, ``loss`` or ``gradient``.
+            rows: Of the micro-batch.
             names: What to call the first of them.
             module: First with such an output, or parameter nearest to the loss with such a gradient.
         """

@@ -162,11 +162,6 @@ def _unscored(steps: Steps, _run: RunFacts) -> str:
     if not rewards:
         return ""
     reward = min(rewards, key=lambda reward: reward.scored)
-    if reward.infinite:
-        return (
-            f"reward {reward.name} gave {reward.infinite} of the completions an infinite value; they count "
-            "as not scored; clamp its output"
-        )
     why = (
         reward.reason or "None or NaN means that it could not: look for a missing column or an answer format"
     )
@@ -242,11 +237,8 @@ def _why_still(steps: Steps, run: RunFacts) -> str:
 
 def _why_skipped(steps: Steps, run: RunFacts) -> str:
     last = steps[-1]
-    infinite = next((reward.name for reward in last.rollout.rewards if reward.infinite), "")
     if run.temperature == 0:
         return "logits are divided by a temperature of 0: --temperature 1, or 0.1 for nearly greedy sampling"
-    if infinite:
-        return f"grad_norm is not finite, and reward {infinite} returned an infinite value"
     if last.grad_norm is None or math.isfinite(last.grad_norm):
         return "the optimizer or its loss scaler skipped the step"
     return "grad_norm is not finite, and ms-swift drops such updates silently"
@@ -289,7 +281,7 @@ def _constant(reward: RewardFacts) -> str:
 
 
 def _hardly_scored(step: StepFacts) -> set[str]:
-    return {reward.name for reward in step.rollout.rewards if reward.scored <= MOST or reward.infinite}
+    return {reward.name for reward in step.rollout.rewards if reward.scored <= MOST}
 
 
 def _most_unread(step: StepFacts) -> RewardFacts:

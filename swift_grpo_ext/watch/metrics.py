@@ -15,7 +15,7 @@ _ALWAYS = "watch/(moved|master_moved|advantaged|entropy|engine_ratio)"
 _FAULTS = {
     r"reward_coverage": 1.0,
     r"bad_rows|dropped_groups|(unscored|unread)/.+|completions/with_placeholder": 0.0,
-    r"rewards/.+/(failures|timeouts|infinite)|watch/(skipped|empty|identical_groups)": 0.0,
+    r"rewards/.+/(failures|timeouts)|watch/(skipped|empty|identical_groups)": 0.0,
 }
 _DETAILS = r"images/reused|rewards/.+/seconds_p95|watch/.+"
 

@@ -13,7 +13,6 @@ class RewardFacts:
     scored: float  # scored share of the completions that the reward applies to, 0 to 1
     commonest: float | None = None  # the most frequent score, to six places
     commonest_share: float = 0.0
-    infinite: int = 0  # completions for which it returned an infinity
     unread: float = 0.0  # share of the completions that it applies to in which it read no answer
     reason: str = ""  # an example of why completions were not scored, or not read
 

@@ -15,10 +15,10 @@ def test_a_reward_whose_rows_are_none_of_the_batch_has_left_nothing_unscored():
     names = {"reward_func_names": ["ext_iou", "Colour"]}
     scoring = SimpleNamespace(counts=counts, reward_names=["ext_iou", "colour"])
     monitors = Monitors(SimpleNamespace(guard=Guard(), scoring=scoring, **names))
-    (facts,) = monitors._reward_facts(scores, 2, {}, [])
+    (facts,) = monitors._reward_facts(scores, 2, [])
     assert (facts.name, facts.scored) == ("colour", 1)
     counts["Colour"] = Report()
-    assert [facts.scored for facts in monitors._reward_facts(scores * torch.nan, 2, {}, [])] == [0, 0], (
+    assert [facts.scored for facts in monitors._reward_facts(scores * torch.nan, 2, [])] == [0, 0], (
         "a batch of rows that no reward is for is not scored at all"
     )
 
@@ -29,5 +29,5 @@ def test_the_example_of_what_was_not_read_is_not_the_reason_of_a_wrong_answer():
     scoring = SimpleNamespace(counts=counts, reward_names=["ext_count"])
     host = SimpleNamespace(guard=Guard(), scoring=scoring, reward_func_names=["ext_count"])
     wrong = SimpleNamespace(reason={"ext_count": "gold: 4"})
-    (facts,) = Monitors(host)._reward_facts(scores, 2, {}, [wrong])
+    (facts,) = Monitors(host)._reward_facts(scores, 2, [wrong])
     assert (facts.unread, facts.reason) == (0.5, "unread: 'no' is no count")

@@ -42,11 +42,6 @@ class OneInfinite(ORM):
         return [math.inf if row == 0 else good(text) for row, text in enumerate(completions)]
 
 
-class OneNan(ORM):
-    def __call__(self, completions, **kwargs):
-        return [math.nan if row == 2 else good(text) for row, text in enumerate(completions)]
-
-
 class Noise(ORM):
     """Constant, but for what floating point leaves behind."""
 
@@ -184,7 +179,6 @@ for kind in (
     Missing,
     OneMissing,
     OneInfinite,
-    OneNan,
     Noise,
     OfTheBatch,
     Raises,

@@ -1,6 +1,5 @@
 """The first value that is not finite is named, in real runs and alone."""
 
-import pytest
 import torch
 from torch import nn
 
@@ -23,21 +22,6 @@ def test_nan_log_probs_are_named_with_module_and_rows(watched_run):
     assert fault["tensor"] == "log-probs"
     assert fault["module"].endswith("language_model.layers.1.mlp")
     assert fault["rows"] == [7]
-
-
-@pytest.mark.parametrize(
-    ("reward", "row"), [("OneNan", 2), pytest.param("OneInfinite", 0, marks=pytest.mark.slow)]
-)
-def test_a_reward_that_is_not_finite_is_named_with_its_row(watched_run, reward, row):
-    run = watched_run(reward, max_steps=2)
-    (fault,) = [event for event in run.events if event["kind"] == "numerics"]
-    assert fault["text"].startswith(f"reward {reward} not finite at step 1 on rank 0, rows row ")
-    assert fault["rows"] == [row]
-
-
-@pytest.mark.slow
-def test_none_is_no_fault_of_a_reward(watched_run):
-    assert not [event for event in watched_run("OneMissing").events if event["kind"] == "numerics"]
 
 
 def test_rows_are_looked_at_only_where_the_mask_is_on():

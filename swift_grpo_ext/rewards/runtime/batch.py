@@ -11,9 +11,7 @@ from swift_grpo_ext.errors import RewardError
 from swift_grpo_ext.rewards.contract import Columns, Outcome
 
 CONTRACT = "https://swift.readthedocs.io/en/latest/Instruction/GRPO/DeveloperGuide/reward_function.html"
-# Reasons for a missing score: it is infinite or too large, or it is NaN.
-INFINITE = "infinite"
-NOT_A_NUMBER = "not a number"
+NOT_FINITE = "the score is NaN or infinite"  # the reason for a missing one
 
 
 class BrokenContractError(RewardError):
@@ -50,9 +48,7 @@ def _outcome(score: Outcome | SupportsFloat | None, row: int, name: str) -> Outc
             where=f"completion {row} of the batch",
             fix=f"return a number, or None for a completion that cannot be scored ({CONTRACT})",
         ) from None
-    if math.isfinite(value):
-        return Outcome(value)
-    return Outcome(None, NOT_A_NUMBER if math.isnan(value) else INFINITE)
+    return Outcome(value) if math.isfinite(value) else Outcome(None, NOT_FINITE)
 
 
 @dataclass(frozen=True)

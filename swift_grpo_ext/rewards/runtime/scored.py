@@ -16,7 +16,7 @@ from swift_grpo_ext.errors import NEAR, RewardError
 from swift_grpo_ext.rewards.catalogue import meant_by
 from swift_grpo_ext.rewards.contract import Columns, Outcome, RewardFunction, Score, finished
 from swift_grpo_ext.rewards.gold.columns import gold_from
-from swift_grpo_ext.rewards.runtime.batch import INFINITE, NOT_A_NUMBER, Batch, outcomes_of
+from swift_grpo_ext.rewards.runtime.batch import Batch, outcomes_of
 from swift_grpo_ext.rewards.runtime.ledger import (
     Failure,
     Report,
@@ -127,13 +127,6 @@ class Scored:
             self.call, self.limit, plugins=plugins, kills=self.kills, memory=self.memory, first=self.first
         )
 
-    @property
-    def not_finite(self) -> tuple[int, ...]:
-        """Places of NaN and infinite scores in the last batch."""
-        return tuple(
-            row for row, outcome in enumerate(self.outcomes) if outcome.reason in (INFINITE, NOT_A_NUMBER)
-        )
-
     def with_gold(self, columns: Columns, missing: object = None) -> Columns:
         """Columns of a row or a batch in which the gold that the reward table names is its only one."""
         return gold_from(columns, self.gold, self.rule.gold, missing) if self.rule.gold else columns
@@ -226,10 +219,7 @@ class Scored:
         if outcome.unread:
             report.unread += 1
             report.example = report.example or outcome.reason
-        if outcome.reason == INFINITE:
-            report.counts[INFINITE] += 1
-            say(f"reward {self.name!r} gives infinite scores; such completions count as not scored")
-        elif outcome.score is None and not outcome.failed and outcome.reason not in ("", NOT_A_NUMBER):
+        if outcome.score is None and outcome.reason and not outcome.failed:
             kind = re.sub(r"'[^']*'|\d+", "#", outcome.reason)[:160]
             report.unscored[kind] += 1
             if self.tells:

@@ -11,7 +11,7 @@ from swift_grpo_ext.rewards.runtime import scored as scored_module
 from swift_grpo_ext.rewards.runtime.ledger import drain
 from swift_grpo_ext.rewards.runtime.of_catalogue import OfCatalogue
 from swift_grpo_ext.rewards.runtime.rules import RewardRule, RewardTable
-from swift_grpo_ext.rewards.runtime.scored import AwaitedScored, Scored, ScoredPlugin, limited
+from swift_grpo_ext.rewards.runtime.scored import AwaitedScored, Scored, limited
 from tests.rewards import jobs
 
 
@@ -103,16 +103,15 @@ def test_a_reward_that_ends_the_program_has_failed(capsys):
     assert "reward 'leaves': SystemExit(3)" in capsys.readouterr().err
 
 
-def test_infinite_scores_are_not_scored_counted_and_told(capsys):
-    for function, guard in (
-        (lambda completions, **columns: [float("inf"), -float("inf"), 10**400], Scored),
-        (lambda inputs, **columns: [1.0, float("inf"), float("nan")], ScoredPlugin),
-    ):
-        scores = guard(function, "endless")(["a", "b", "c"])
-    assert scores == [1.0, None, None]
-    assert drain("endless").counts == {"infinite": 4}
+def test_scores_that_are_not_finite_are_not_scored_counted_and_told_once(capsys):
+    def endless(completions, **columns):
+        return [1.0, float("inf"), float("nan")]
+
+    for _ in range(2):
+        assert Scored(endless, "endless")(["a", "b", "c"]) == [1.0, None, None]
+    assert drain("endless").unscored == {"the score is NaN or infinite": 4}
     (line,) = capsys.readouterr().err.splitlines()
-    assert "reward 'endless' gives infinite scores" in line
+    assert "'endless' does not score a row: the score is NaN or infinite [completion 1 of the batch" in line
 
 
 def test_rows_that_cannot_be_scored_for_one_reason_are_told_of_once_whatever_their_numbers(capsys):
@@ -202,9 +201,8 @@ def test_every_score_has_its_outcome():
         (1.0, ""),
         (0.0, ""),
         (None, ""),
-        (None, "not a number"),
+        (None, "the score is NaN or infinite"),
     ]
-    assert scored.not_finite == (3,)
 
 
 def test_a_rule_of_the_table_routes_rows_and_names_the_gold_of_own_rewards():
