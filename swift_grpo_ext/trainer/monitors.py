@@ -246,12 +246,12 @@ class Monitors:
     ) -> Iterator[records.RewardFacts]:
         """Facts of each reward that is for some of them, under the name that was typed."""
         scoring = self._host.scoring
-        asked = [name for name, report in scoring.counts.items() if report.completions]
+        any_asked = any(report.completions for report in scoring.counts.values())
         names = zip(self._host.reward_func_names, scoring.reward_names, scores.T.tolist(), strict=False)
         for name, called, column in names:
-            if asked and name not in asked:  # by the table's tasks it is for no row of this batch
-                continue
             counts = scoring.counts.get(name, Report())
+            if any_asked and name in scoring.counts and not counts.completions:  # for no row of this batch
+                continue
             facts = rollout_facts.reward_facts(
                 called,
                 column if called.startswith(PREFIX) else rollout_facts.meant_scores(column, size),

@@ -16,7 +16,7 @@ from swift_grpo_ext.rewards.runtime.budget import Budget, added, metrics
 from swift_grpo_ext.rewards.runtime.ledger import Report, announce, drain_all
 from swift_grpo_ext.rewards.runtime.of_catalogue import OfCatalogue
 from swift_grpo_ext.rewards.runtime.rules import SETTING, RewardTable, load_table
-from swift_grpo_ext.rewards.runtime.scored import AwaitedScored, Scored, ScoredPlugin, waits
+from swift_grpo_ext.rewards.runtime.scored import AwaitedScored, Scored, waits
 from swift_grpo_ext.settings import current_settings
 from swift_grpo_ext.swap import swapped
 from swift_grpo_ext.trainer.baselines import Baselines
@@ -62,10 +62,9 @@ class Scoring:
             zip_longest(host.reward_funcs, host.reward_func_names, names, fillvalue="")
         ):
             if isinstance(function, nn.Module):
-                scored: Scored = ScoredPlugin(over_plain_rows(plugins[number]), metric)
-                plugins[number] = scored
-            else:
-                scored = host.reward_funcs[number] = self._guarded(function, metric, registered)
+                plugins[number] = over_plain_rows(plugins[number])
+                continue
+            scored = host.reward_funcs[number] = self._guarded(function, metric, registered)
             self._scored[metric] = scored
             self._require_rows(registered, scored)
         require_known(sorted({*self._table.rewards}.difference(names, host.reward_func_names)), SETTING)
@@ -125,14 +124,14 @@ class Scoring:
 
     def _account(self, reports: list[Any]) -> None:
         """Log what the reward functions of all ranks could not score; in training too much ends the run."""
-        total = added(reports)
+        total = {name: Report() for name in self._scored} | added(reports)
         for report in total.values():
             if report.first:  # on another rank, unless it is printed already
                 announce(report.first)
         self.counts = total
         self._log(metrics(total))
         for name, scored in self._scored.items() if self._host.state.global_step == 0 else ():
-            self._warn(scored.name, total.get(name, Report()))
+            self._warn(scored.name, total[name])
         if self._host.model.training:  # validation rows may lack what training rows have
             self._budget.check(total)
 

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import astuple, replace
 from functools import cached_property, partial
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from pebble import concurrent
 
@@ -236,17 +236,6 @@ class AwaitedScored(Scored):
     async def __call__(self, completions: Sequence[str], **columns: object) -> list[Score]:  # type: ignore[override]
         """Score a batch."""
         return await self.scored(Batch.of(completions, columns))
-
-
-class ScoredPlugin(Scored):
-    """The same for a reward model's plugin, which ms-swift calls with rows."""
-
-    def __init__(self, plugin: RewardFunction, name: str, **options: Any) -> None:
-        super().__init__(lambda completions, **columns: plugin(**columns), name, **options)
-
-    def __call__(self, inputs: Sequence[object], **columns: object) -> list[Score]:  # type: ignore[override]
-        """Score a batch."""
-        return super().__call__([""] * len(inputs), inputs=inputs, **columns)
 
 
 def waits(function: object) -> bool:
