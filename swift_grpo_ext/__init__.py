@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from swift_grpo_ext.rewards.contract import Score as Score
     from swift_grpo_ext.rewards.contract import Unscorable as Unscorable
     from swift_grpo_ext.rewards.forms import system_text as system_text
-    from swift_grpo_ext.rewards.runtime.scored import limited as limited
 
 __all__ = [
     "Outcome",
@@ -30,7 +29,6 @@ __all__ = [
     "Unscorable",
     "__version__",
     "get_reward",
-    "limited",
     "register",
     "system_text",
     "testing",
@@ -39,7 +37,6 @@ __all__ = [
 _HOMES = {
     **dict.fromkeys(("Outcome", "Reward", "Score", "Unscorable"), "rewards.contract"),
     "get_reward": "rewards.catalogue",
-    "limited": "rewards.runtime.scored",
     "system_text": "rewards.forms",
 }
 
@@ -68,7 +65,12 @@ def __getattr__(name: str) -> Any:
 
     Raises:
         AttributeError: The package has no such name.
+        ImportError: It had.
     """
+    if name == "limited":
+        raise ImportError(
+            "swift-grpo-ext: limited is gone -> register the class itself, with time_limit = 5 in its body"
+        )
     if name == "testing":
         return import_module("swift_grpo_ext.testing")
     if name not in _HOMES:

@@ -23,10 +23,13 @@ def test_another_name_is_an_attribute_error():
         swift_grpo_ext.limitd  # noqa: B018
 
 
+def test_a_name_that_is_gone_says_what_to_do_instead():
+    with pytest.raises(ImportError, match=r"limited is gone -> .* time_limit = 5"):
+        from swift_grpo_ext import limited  # noqa: F401
+
+
 def test_rewards_come_without_torch_or_ms_swift():
-    code = (
-        "import sys; from swift_grpo_ext import Reward, get_reward, limited; assert get_reward('ext_count')\n"
-    )
+    code = "import sys; from swift_grpo_ext import Reward, get_reward; assert get_reward('ext_count')\n"
     code += "assert not {'torch', 'swift', 'transformers'} & set(sys.modules), 'heavy'"
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
 

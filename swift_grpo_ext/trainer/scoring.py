@@ -85,12 +85,8 @@ class Scoring:
         if isinstance(function, OfCatalogue):
             return function
         kind = AwaitedScored if waits(function) else Scored
-        scored = (
-            function
-            if isinstance(function, Scored)  # a user's, with a limit of its own
-            else kind(function, registered or name, limit=current_settings().reward_timeout)
-        )
-        scored.name, scored.logged = registered or name, name
+        scored = kind(function, registered or name, limit=current_settings().reward_timeout)
+        scored.logged = name
         scored.follow(self._table, name, registered)
         return scored
 

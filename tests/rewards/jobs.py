@@ -66,9 +66,8 @@ class Hangs:
         return [float(len(completion)) for completion in completions]
 
 
-class HangsAsync(Hangs):
-    async def __call__(self, completions, **columns):
-        return super().__call__(completions, **columns)
+class Limited(Hangs):
+    time_limit = 2.0
 
 
 class Whole(Hangs):

@@ -19,7 +19,7 @@ def test_the_composition_and_its_test_run():
 
 def test_only_public_names_are_used():
     used = {name for block in BLOCKS for name in re.findall(r"from swift_grpo_ext import (\w+)", block)}
-    assert used == {"get_reward", "limited"}
+    assert used == {"get_reward"}
     assert used <= set(swift_grpo_ext.__all__)
 
 
@@ -27,12 +27,14 @@ def test_the_plugin_file_registers_a_limited_reward(tmp_path, monkeypatch):
     from swift.rewards import orms
     from swift.utils import import_external_file
 
+    from swift_grpo_ext.rewards.runtime.scored import Scored
+
     monkeypatch.setattr("sys.path", [*sys.path])
     file = tmp_path / "my_own_rewards.py"
     file.write_text(BLOCKS[0] + BLOCKS[2], encoding="utf-8")
     try:
         import_external_file(str(file))
-        reward = orms["box_if_format"]()
+        reward = Scored(orms["box_if_format"](), "box_if_format")
         answer = "<think>left</think><answer>[0, 0, 10, 10]</answer>"
         assert reward([answer, ""], solution=[[0, 0, 10, 10]] * 2) == [1.0, 0.0]
         reward.pool.close()

@@ -11,9 +11,10 @@ from swift_grpo_ext.rewards.contract import Columns, Outcome, Reward
 from swift_grpo_ext.rewards.runtime.batch import Batch
 from swift_grpo_ext.rewards.runtime.ledger import say
 from swift_grpo_ext.rewards.runtime.rules import SETTING, RewardTable, load_table
-from swift_grpo_ext.rewards.runtime.scored import AwaitedScored, Scored, default_limit
+from swift_grpo_ext.rewards.runtime.scored import AwaitedScored, Scored
 from swift_grpo_ext.settings import current_settings
 
+TIME_LIMIT = 10.0  # seconds for one completion of a reward that may hang, if no setting says otherwise
 MEMORY_LIMIT = 6 << 30  # bytes of address space for a reward: 9**9**9 must not take all memory
 _T = TypeVar("_T", bound="OfCatalogue")
 
@@ -72,7 +73,7 @@ class OfCatalogue(Scored):
         super().__init__(
             partial(over_rows, reward, self.parameters),
             name or reward.name,
-            limit=default_limit() if reward.cost == "process" else None,
+            limit=(current_settings().reward_timeout or TIME_LIMIT) if reward.cost == "process" else None,
         )
 
     def in_frame(self: _T, frame: str | None) -> _T:

@@ -28,10 +28,8 @@ from swift_grpo_ext.rewards.runtime.ledger import (
 from swift_grpo_ext.rewards.runtime.pool import Pool
 from swift_grpo_ext.rewards.runtime.rules import SETTING, RewardRule, RewardTable
 from swift_grpo_ext.rewards.runtime.worker import Reply, answered, told
-from swift_grpo_ext.settings import current_settings
 
 KILLS = 3  # killed completions of a batch after which its others are skipped
-DEFAULT_LIMIT = 10.0  # seconds for one completion of a reward that may hang, if no setting says otherwise
 Part: TypeAlias = Sequence[int]  # the rows of a batch in one call of a reward
 
 
@@ -66,8 +64,9 @@ class Scored:
         function: As ms-swift calls it: a batch of completions and columns, to a list of scores; or a
             coroutine function.
         name: For people; `logged` is the one under which it is counted and logged.
-        limit: Seconds for one completion, or for the batch of a function with ``whole_batch = True``. It then
-            runs in processes that can be killed, or in a thread if it is awaited.
+        limit: Seconds for one completion, or for the batch of a function with ``whole_batch = True``; its own
+            ``time_limit`` counts before that. It then runs in processes that can be killed, or in a thread if
+            it is awaited.
 
     Raises:
         RewardError: The limit is not above 0, or the function cannot be sent to a process.
@@ -92,12 +91,12 @@ class Scored:
         *,
         limit: float | None = None,
     ) -> None:
-        if limit is not None and not limit > 0:
-            raise RewardError(f"a limit of {limit} s", where=name, fix="give seconds above 0")
+        self.limit = getattr(function, "time_limit", limit)
+        if self.limit is not None and not self.limit > 0:
+            raise RewardError(f"a time limit of {self.limit} s", where=name, fix="give seconds above 0")
         self.call = partial(called, function, name)
         self.whole_batch = getattr(function, "whole_batch", False)
         self.name = self.logged = name
-        self.limit = limit
         self.outcomes: list[Outcome] = []  # of the last batch
         if self.pool is not None and not self.one_by_one:
             self.pool.warm_up()  # it imports while the model loads
@@ -250,34 +249,3 @@ def _light(value: object) -> object:
         value = copy.copy(value)
         value.log_history = []
     return value
-
-
-def limited(reward: type | RewardFunction, seconds: float | None = None) -> object:
-    """Give a reward of your own a hard limit: ``orms["mine"] = limited(MyReward, seconds=5)``.
-
-    It gets one completion at a time in a process without a GPU, or the batch if it has an attribute
-    ``whole_batch = True``. It is pickled: its class must be importable.
-
-    Args:
-        reward: A class as ms-swift registers it, or a reward function.
-        seconds: For one completion; by default ``SWIFT_GRPO_EXT_REWARD_TIMEOUT``, else 10.
-
-    Returns:
-        A class of the same name, or a callable, to be used in its place.
-
-    Raises:
-        RewardError: It cannot be sent to a process, or the seconds are not above 0.
-    """
-    limit = default_limit() if seconds is None else seconds
-    if not isinstance(reward, type):
-        return Scored(reward, getattr(reward, "__name__", type(reward).__name__), limit=limit)
-
-    def start(self: Scored, args: object = None, **kwargs: object) -> None:
-        Scored.__init__(self, reward(args=args, **kwargs), reward.__name__, limit=limit)
-
-    return type(reward.__name__, (Scored,), {"__init__": start, "__doc__": reward.__doc__})
-
-
-def default_limit() -> float:
-    """Seconds for one completion of a reward that may hang."""
-    return current_settings().reward_timeout or DEFAULT_LIMIT

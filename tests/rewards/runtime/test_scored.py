@@ -11,14 +11,12 @@ from swift_grpo_ext.rewards.runtime import scored as scored_module
 from swift_grpo_ext.rewards.runtime.ledger import drain
 from swift_grpo_ext.rewards.runtime.of_catalogue import OfCatalogue
 from swift_grpo_ext.rewards.runtime.rules import RewardRule, RewardTable
-from swift_grpo_ext.rewards.runtime.scored import AwaitedScored, Scored, limited
+from swift_grpo_ext.rewards.runtime.scored import AwaitedScored, Scored
 from tests.rewards import jobs
 
 
-def test_wrapping_is_one_line():
-    wrapped = limited(jobs.Hangs, seconds=2.0)
-    assert wrapped.__name__ == "Hangs"
-    reward = wrapped(args=SimpleNamespace())
+def test_a_reward_with_a_limit_of_its_own():
+    reward = Scored(jobs.Limited(), "Hangs", limit=60.0)
     started = time.monotonic()
     assert reward(["abc", "hang", "raise", "exit", "de"], solution=[1] * 5) == [3.0, None, None, None, 2.0]
     assert time.monotonic() - started < 30
@@ -32,16 +30,8 @@ def test_wrapping_is_one_line():
     reward.pool.close()
 
 
-def test_an_async_reward_is_wrapped_by_the_same_line():
-    reward = limited(jobs.HangsAsync, seconds=1.5)()
-    try:
-        assert reward(["aa", "hang", "b"]) == [2.0, None, 1.0]
-    finally:
-        reward.pool.close()
-
-
 def test_a_reward_over_the_whole_batch_stays_one():
-    reward = limited(jobs.Whole, seconds=2.0)()
+    reward = Scored(jobs.Whole(), "Whole", limit=2.0)
     assert reward(["a", "bb", "cccc"]) == [0.25, 0.5, 1.0]
     assert reward(["hang", "bb"]) == [None, None]
     reward.pool.close()
@@ -49,14 +39,14 @@ def test_a_reward_over_the_whole_batch_stays_one():
 
 def test_functions_columns_and_the_trainers_state():
     state = SimpleNamespace(global_step=10, log_history=[1, 2, 3])
-    reward = limited(jobs.needs_columns, seconds=5.0)
+    reward = Scored(jobs.needs_columns, "needs_columns", limit=5.0)
     assert reward(["a", "b"], solution=["a", "x"], trainer_state=state) == [11.0, 10.0]
     assert state.log_history == [1, 2, 3]
     reward.pool.close()
 
 
 def test_a_surplus_score_does_not_go_to_the_next_completion():
-    reward = limited(jobs.uneven, seconds=5.0)
+    reward = Scored(jobs.uneven, "uneven", limit=5.0)
     assert reward(["two", "none", "x"]) == [None, None, 0.5]
     report = drain("uneven")
     assert report.first.kind == "refused"
@@ -65,8 +55,8 @@ def test_a_surplus_score_does_not_go_to_the_next_completion():
 
 
 def test_a_limit_is_above_zero():
-    with pytest.raises(RewardError, match=r"a limit of -1 s \[uneven\]"):
-        limited(jobs.uneven, seconds=-1)
+    with pytest.raises(RewardError, match=r"a time limit of -1 s \[uneven\]"):
+        Scored(jobs.uneven, "uneven", limit=-1)
 
 
 def test_what_cannot_be_sent_to_a_child_is_refused():
@@ -176,7 +166,7 @@ def test_the_first_failure_is_printed_when_it_happens_and_the_next_are_counted(c
 
 
 def test_the_first_kill_is_told_at_once_and_after_three_the_batch_is_not_asked(capfd, monkeypatch):
-    reward = limited(jobs.Hangs, seconds=1.0)()
+    reward = Scored(jobs.Hangs(), "Hangs", limit=1.0)
     reward(["warm"])
     drain("Hangs")
     told = []
