@@ -80,9 +80,15 @@ def test_rows_that_cannot_be_scored_are_counted_and_the_first_is_named(capsys, m
     assert "completion 1 of the batch, image 'a.png', question 'How many?'" in lines[0]
 
 
-def test_a_column_with_the_name_of_a_parameter_is_not_one(score):
-    scores, _ = score("ext_iou", ["[0, 0, 9, 9]"], solution=[[0, 0, 9, 9]], frame=[17])
-    assert scores == [1.0]
+def test_a_column_with_the_name_of_a_parameter_is_not_one_and_that_is_said(capsys, monkeypatch, score):
+    monkeypatch.setattr(ledger_module, "_printed", set())
+    rows = {"solution": [[0, 0, 9, 9]], "frame": [17], "gold_frame": ["norm1000"]}
+    assert score("ext_iou", ["[0, 0, 9, 9]"], **rows)[0] == [1.0]
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "'ext_iou' does not read column 'gold_frame': gold_frame=... goes behind its name" in line
+    table = {"rewards": {"ext_iou": {"parameters": {"gold_frame": "pixel_resized"}}}}
+    assert score("ext_iou", ["[0, 0, 9, 9]"], table, **rows)[0] == [1.0]
+    assert capsys.readouterr().err == ""
 
 
 @pytest.mark.parametrize(("function", "what"), [(outside, "outside 0..1"), (broken, "KeyError")])
@@ -171,6 +177,23 @@ def test_tables_come_from_text_or_file(tmp_path):
         load_table("{")
     with pytest.raises(SettingsError, match="no such file"):
         load_table("[" * 10_000)
+
+
+def test_another_frame_is_diagnosed_not_guessed(capsys, monkeypatch, score):
+    monkeypatch.setattr(ledger_module, "_printed", set())
+    sizes = [[{"original": [640, 480], "resized": [1288, 966]}]] * 4
+    golds = [[64 * k, 48, 64 * k + 160, 240] for k in range(1, 5)]
+    answers = [
+        str([round(v * s) for v, s in zip(gold, [1000 / 640, 1000 / 480] * 2, strict=True)]) for gold in golds
+    ]
+    columns = {"solution": golds, "image_sizes": sizes}
+    scores, _ = score("ext_iou", answers, **columns)
+    assert max(scores) < 0.5
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "the answers look like norm1000 and the gold like pixel_original" in line
+    right = {"rewards": {"ext_iou": {"parameters": {"frame": "norm1000", "gold_frame": "pixel_original"}}}}
+    assert min(score("ext_iou", answers, right, **columns)[0]) > 0.95
+    assert capsys.readouterr().err == ""
 
 
 def test_it_works_off_the_main_thread_and_inside_a_running_loop(score):
