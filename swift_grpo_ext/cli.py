@@ -209,10 +209,6 @@ def score(
     Raises:
         typer.Exit: With the exit code.
     """
-    from swift_grpo_ext.rewards.names import require_reward
-
-    for name in reward:  # before anything that takes time
-        require_reward(name, plugin or [])
     from swift_grpo_ext.rewards.offline import command
 
     well = command.run(

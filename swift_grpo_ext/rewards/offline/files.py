@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from swift_grpo_ext.errors import DatasetRowError
-from swift_grpo_ext.rewards.contract import completion_text, last_question
+from swift_grpo_ext.rewards.contract import last_question
 from swift_grpo_ext.rewards.gold.frames import SIZES_COLUMN
 from swift_grpo_ext.rewards.json_text import Json
 
@@ -79,8 +79,7 @@ def completions_of(rows: Rows, path: Path | None) -> list[str]:
             mismatch = f"completion to {theirs[:60]!r} for a row that asks {ours[:60]!r}"
             raise DatasetRowError(mismatch, where=where, fix="infer without shuffling, on the same file")
         fields = line if isinstance(line, dict) else {TEXT_KEYS[0]: line}
-        held = next((fields[key] for key in TEXT_KEYS if fields.get(key) is not None), None)
-        text = completion_text(held) if isinstance(held, list) else held
+        text = next((fields[key] for key in TEXT_KEYS if fields.get(key) is not None), None)
         if not isinstance(text, str):
             fix = f"a text, or an object with {' or '.join(TEXT_KEYS)}, or --completions FILE"
             raise DatasetRowError("no completion", where=where, fix=fix)

@@ -1,7 +1,6 @@
 """Scores as a table of rows, and as figures."""
 
 import sys
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from statistics import fmean, pstdev
 from typing import Any
@@ -35,19 +34,18 @@ def print_all(results: Sequence[Scores]) -> None:
 
 
 def _lines_of(scores: Scores) -> Iterator[str]:
-    """Figures, and the rows with a problem, by reason."""
+    """Figures, and how many rows have a problem."""
     name, total, best = scores.name, len(scores.records), f"the maximum of {scores.high:g}"
     numbers = [record["score"] for record in scores.records if record["score"] is not None]
-    reasons = Counter(_short(record) for record in scores.records if scores.wants(record))
+    wanting = sum(map(scores.wants, scores.records))
     what, below = ("golds read", f"below {best}") if scores.of_golds else ("rows scored", "without a score")
     means = f", mean {fmean(numbers):.3g}, std {pstdev(numbers):.3g}" if numbers else ""
     yield f"{name}: {len(numbers)} of {total} {what}{means}"
     unread = [record["reason"] for record in scores.records if record["reason"].startswith(UNREAD)]
     if unread:
         yield f"{name}: {len(unread)} of {total} rows are not in its form, the first {unread[0]}"
-    if reasons:
-        yield f"{name}: {reasons.total()} of {total} rows {below}"
-        yield from (f"  {count} x {reason}" for reason, count in reasons.most_common(5))
+    if wanting:
+        yield f"{name}: {wanting} of {total} rows {below}"
     elif scores.of_golds:
         all_best = f"all {total} gold answers get {best}"
         yield f"{name}: {all_best if total else 'the reward table gives it none of the rows'}"
@@ -58,9 +56,3 @@ def _cell(value: Any) -> str:
         return "-"
     text = f"{value:.3f}" if isinstance(value, float) else str(value)
     return escape(" ".join(text.split())[:LONGEST])
-
-
-def _short(record: dict[str, Any]) -> str:
-    reason = " ".join(record["reason"].split())[:200]
-    score = record["score"]
-    return reason if score is None else f"scores {score:g}" + f", {reason}" * bool(reason)

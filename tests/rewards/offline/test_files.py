@@ -5,7 +5,7 @@ from PIL import Image
 
 from swift_grpo_ext.errors import DatasetRowError, RewardError, SettingsError
 from swift_grpo_ext.rewards.offline import command
-from swift_grpo_ext.rewards.offline.files import completions_of, read_rows
+from swift_grpo_ext.rewards.offline.files import read_rows
 from tests.rewards.offline.rows import BOX, HALF, ROWS_OF_THREE, lines
 
 
@@ -112,13 +112,6 @@ def test_a_line_of_a_run_that_is_no_table_is_refused(table, tmp_path):
     path = lines(tmp_path / "completions.jsonl", [whole, table])
     with pytest.raises(DatasetRowError, match=r"line is not a table of completions.*completions.jsonl:2"):
         read_rows(path)
-
-
-def test_completions_may_be_messages(data, tmp_path):
-    answers = lines(
-        tmp_path / "answers.jsonl", [{"completion": [{"role": "assistant", "content": HALF}]}] * 3
-    )
-    assert completions_of(ROWS_OF_THREE, answers) == [HALF] * 3
 
 
 def test_a_file_that_is_not_utf8_is_refused_with_its_line(tmp_path):
