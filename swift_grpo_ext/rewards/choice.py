@@ -3,7 +3,7 @@
 import re
 import string
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any
 
 from swift_grpo_ext.rewards.contract import (
     Columns,
@@ -60,13 +60,11 @@ def _gold_letters(columns: Columns, options: dict[str, str]) -> frozenset[str]:
     reads=("options", "choices"),
     gold_text=lambda row, **_: ", ".join(sorted(_gold_letters(row, options_of(row)))),
 )
-def choice(completion: str, columns: Columns, *, multiple: Literal["f1", "exact"] = "f1") -> Outcome:
+def choice(completion: str, columns: Columns) -> Outcome:
     r"""The right option of a multiple-choice question: 1 if chosen, else 0.
 
     With several gold letters the score is the F1 of the chosen set against the gold set.
 
-    Args:
-        multiple: With several gold letters, ``f1`` gives partial credit and ``exact`` gives none.
     Gold: ``solution`` (or ``answer``): an option as answers write it, a 0-based index, or a list of these.
         ``options`` (or ``choices``): a list in the order of the letters, or a mapping letter to text.
     Raises:
@@ -89,5 +87,4 @@ def choice(completion: str, columns: Columns, *, multiple: Literal["f1", "exact"
     answer = answer_of(completion, "leading")
     chosen = read_all(answer, options) if len(gold) > 1 else frozenset([read(answer, options)])
     f1 = 2 * len(chosen & gold) / (len(chosen) + len(gold))
-    score = float(f1 == 1) if multiple == "exact" else f1
-    return Outcome.of(score, ", ".join(sorted(chosen)), ", ".join(sorted(gold)))
+    return Outcome.of(f1, ", ".join(sorted(chosen)), ", ".join(sorted(gold)))

@@ -31,8 +31,8 @@ def read_rows(path: Path) -> Rows:
     for number, row in enumerate(rows, start=1):
         if not isinstance(row, dict):
             raise DatasetRowError("line is not a JSON object", where=f"{path}:{number}")
-    if _is_table(rows[0]):
-        return list(_of_run(rows, path))
+    if all(map(_is_table, rows)):
+        return list(_of_run(rows))
     return _loaded(path, rows) if any(rows) else rows
 
 
@@ -64,11 +64,8 @@ def completions_of(rows: Rows, path: Path | None) -> list[str]:
             rows, or a completion answers another question than its row asks.
     """
     lines: Sequence[Any] = rows if path is None else _lines(path)
-    if path and _is_table(lines[0]):
-        fix = f"score it without a dataset: swift-grpo-ext score {path} --reward ..."
-        raise DatasetRowError("completions of a run, which hold their rows", where=str(path), fix=fix)
     if len(lines) != len(rows):
-        fix = "one line per row of the dataset, in its order"
+        fix = "one line per row of the dataset, in its order; a run's completions.jsonl is scored by itself"
         count = f"{len(lines)} completions for {len(rows)} rows"
         raise DatasetRowError(count, where=str(path), fix=fix)
     completions = []
@@ -114,22 +111,19 @@ def _is_table(line: Json) -> bool:
     return isinstance(listed, list) and not all(isinstance(turn, Mapping) for turn in listed)
 
 
-def _of_run(tables: Rows, path: Path) -> Iterator[dict[str, Any]]:
-    """The rows of tables of completions. ms-swift writes the last table again when a run ends.
-
-    Raises:
-        DatasetRowError: A line is not such a table.
-    """
-    for number, (table, _) in enumerate(groupby(tables)):
-        columns = {name: values for name, values in table.items() if isinstance(values, list)}
-        rows = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=False)]
-        if not _is_table(table) or len(rows) < len(table["completion"]):
-            fault = "line is not a table of completions with a value of every column for each"
-            fix = "completions.jsonl as the run wrote it"
-            raise DatasetRowError(fault, where=f"{path}:{number + 1}", fix=fix)
-        for row in rows:
+def _of_run(tables: Rows) -> Iterator[dict[str, Any]]:
+    """The rows of tables of completions. ms-swift writes the last table again when a run ends."""
+    for table, _ in groupby(tables):
+        # A column without a value for each completion says nothing of any.
+        columns = {name: values for name, values in table.items() if _is_column(values, table)}
+        for values in zip(*columns.values(), strict=True):
+            row = dict(zip(columns, values, strict=True))
             question = row.pop("question", None) or row.get("prompt")
             yield {"messages": [{"role": "user", "content": question}], **row}
+
+
+def _is_column(values: Json, table: Mapping[str, Any]) -> bool:
+    return isinstance(values, list) and len(values) == len(table["completion"])
 
 
 def with_image_sizes(rows: Rows, folder: Path, gold: bool) -> Rows:

@@ -34,21 +34,18 @@ def print_all(results: Sequence[Scores]) -> None:
 
 
 def _lines_of(scores: Scores) -> Iterator[str]:
-    """Figures, and how many rows have a problem."""
-    name, total, best = scores.name, len(scores.records), f"the maximum of {scores.high:g}"
+    """Figures, and how many rows are not in the form that the reward reads."""
+    name, total = scores.name, len(scores.records)
     numbers = [record["score"] for record in scores.records if record["score"] is not None]
-    wanting = sum(map(scores.wants, scores.records))
-    what, below = ("golds read", f"below {best}") if scores.of_golds else ("rows scored", "without a score")
-    means = f", mean {fmean(numbers):.3g}, std {pstdev(numbers):.3g}" if numbers else ""
-    yield f"{name}: {len(numbers)} of {total} {what}{means}"
+    if scores.of_golds:
+        best = total - sum(map(scores.wants, scores.records))
+        yield f"{name}: {best} of {total} gold answers get the maximum of {scores.high:g}"
+    else:
+        means = f", mean {fmean(numbers):.3g}, std {pstdev(numbers):.3g}" if numbers else ""
+        yield f"{name}: {len(numbers)} of {total} rows scored{means}"
     unread = [record["reason"] for record in scores.records if record["reason"].startswith(UNREAD)]
     if unread:
         yield f"{name}: {len(unread)} of {total} rows are not in its form, the first {unread[0]}"
-    if wanting:
-        yield f"{name}: {wanting} of {total} rows {below}"
-    elif scores.of_golds:
-        all_best = f"all {total} gold answers get {best}"
-        yield f"{name}: {all_best if total else 'the reward table gives it none of the rows'}"
 
 
 def _cell(value: Any) -> str:

@@ -39,9 +39,7 @@ def test_the_completions_of_a_run_are_rows(run, tmp_path):
 
 def test_the_completions_of_a_run_need_no_dataset(data, run, tmp_path):
     path = lines(tmp_path / "completions.jsonl", [{"completion": ["x"], "solution": [BOX]}])
-    with pytest.raises(
-        DatasetRowError, match=r"which hold their rows .*swift-grpo-ext score .*completions.jsonl"
-    ):
+    with pytest.raises(DatasetRowError, match=r"1 completions for 3 rows.*completions.jsonl is scored by itself"):
         run(data, "ext_iou", completions=path)
 
 
@@ -106,12 +104,18 @@ def test_completions_that_do_not_fit_are_refused(data, run, tmp_path):
         run(data, "accuracy", gold=True)
 
 
-@pytest.mark.parametrize("table", [{"completion": ["5", "6"], "prompt": ["q"]}, {"prompt": ["q"]}])
-def test_a_line_of_a_run_that_is_no_table_is_refused(table, tmp_path):
+def test_a_column_of_a_run_that_lacks_values_is_left_out(run, tmp_path):
+    table = {"completion": ["5", "6"], "solution": [5, 6], "answer": [5]}
+    path = lines(tmp_path / "completions.jsonl", [table])
+    assert [record["score"] for record in run(path, "ext_count")[1]] == [1.0, 1.0]
+    assert "answer" not in read_rows(path)[0]
+
+
+def test_a_line_of_a_run_that_is_no_table_is_refused(run, tmp_path):
     whole = {"completion": ["5"], "prompt": ["x"], "images": [["a.png"]]}
-    path = lines(tmp_path / "completions.jsonl", [whole, table])
-    with pytest.raises(DatasetRowError, match=r"line is not a table of completions.*completions.jsonl:2"):
-        read_rows(path)
+    path = lines(tmp_path / "completions.jsonl", [whole, {"prompt": ["q"]}])
+    with pytest.raises(DatasetRowError, match="no completion .*row 1"):
+        run(path, "ext_count")
 
 
 def test_a_file_that_is_not_utf8_is_refused_with_its_line(tmp_path):

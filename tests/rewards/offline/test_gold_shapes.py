@@ -103,7 +103,7 @@ def test_score_gold_says_how_many_it_read_and_how(reward, column, rows, read, pr
     data = lines(tmp_path / "data.jsonl", [{**row, **SIZES} for row in rows])
     well, records = run(data, reward, gold=True, table=table)
     out = capsys.readouterr().out
-    assert f"{name}: {read} of {len(rows)} golds read" in out
+    assert f"{name}: {read} of {len(rows)} gold answers get the maximum" in out
     assert printed in out
     assert well is (read == len(rows))
     assert [record["score"] for record in records] == [1.0 if read else None] * len(rows)
