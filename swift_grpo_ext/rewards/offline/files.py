@@ -17,6 +17,8 @@ from swift_grpo_ext.rewards.gold.frames import SIZES_COLUMN
 from swift_grpo_ext.rewards.json_text import Json
 
 TEXT_KEYS = ("completion", "response")
+# A gold is converted to the answers' frame and back: any size will do in which every gold lies.
+ANY_SIZE = [1_000_000, 1_000_000]
 Rows: TypeAlias = Sequence[dict[str, Any]]
 
 
@@ -128,20 +130,20 @@ def _is_column(values: Json, table: Mapping[str, Any]) -> bool:
 
 def with_image_sizes(rows: Rows, folder: Path, gold: bool) -> Rows:
     """The rows, with the original sizes of local images (from here, else `folder`) where a row has none."""
-    names = ("original", "resized") if gold else ("original",)
-    # A gold is converted to the answers' frame and back: any size will do.
-    unknown = [1000, 1000] if gold else []
     sized = []
     for row in rows:
         images = None if row.get(SIZES_COLUMN) else row.get("images")
-        measured = [_size(image, folder) or unknown for image in images] if isinstance(images, list) else []
-        sizes = [dict.fromkeys(names, size) for size in measured]
-        sized.append({**row, SIZES_COLUMN: sizes} if measured and all(measured) else row)
+        if isinstance(images, list):
+            sizes = [{"original": _size(image, folder)} for image in images]
+            if gold:
+                sizes = [{"original": size["original"] or ANY_SIZE, "resized": ANY_SIZE} for size in sizes]
+            row = {**row, SIZES_COLUMN: sizes}
+        sized.append(row)
     return sized
 
 
-def _size(image: Json, folder: Path) -> list[int]:
-    """Width and height of a local image file; empty if that is not known."""
+def _size(image: Json, folder: Path) -> list[int] | None:
+    """Width and height of a local image file; None if that is not known."""
     from PIL import Image
 
     name = image.get("path") if isinstance(image, dict) else image
@@ -150,4 +152,4 @@ def _size(image: Json, folder: Path) -> list[int]:
         with Image.open(path if path.is_file() else folder / path) as opened:
             return list(opened.size)
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError):
-        return []
+        return None

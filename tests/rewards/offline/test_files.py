@@ -148,5 +148,12 @@ def test_gold_needs_no_image(run, tmp_path):
         "images": ["https://127.0.0.1/a.png"],
         "solution": [64, 48, 128, 96],
     }
-    data = lines(tmp_path / "data.jsonl", [row])
+    wide = {**row, "solution": [1200, 48, 1300, 96]}
+    data = lines(tmp_path / "data.jsonl", [row, wide])
     assert run(data, "ext_iou:gold_frame=pixel_original", gold=True)[0]
+
+
+def test_a_gold_in_pixels_of_an_image_that_grows_is_read(run, tmp_path):
+    Image.new("RGB", (20, 20)).save(tmp_path / "small.png")
+    data = lines(tmp_path / "data.jsonl", [{"images": ["small.png"], "solution": [4, 8, 50, 50]}])
+    assert run(data, "ext_iou:frame=pixel_resized", gold=True)[0]
