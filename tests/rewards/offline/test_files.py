@@ -39,7 +39,9 @@ def test_the_completions_of_a_run_are_rows(run, tmp_path):
 
 def test_the_completions_of_a_run_need_no_dataset(data, run, tmp_path):
     path = lines(tmp_path / "completions.jsonl", [{"completion": ["x"], "solution": [BOX]}])
-    with pytest.raises(DatasetRowError, match=r"1 completions for 3 rows.*completions.jsonl is scored by itself"):
+    with pytest.raises(
+        DatasetRowError, match=r"1 completions for 3 rows.*completions.jsonl is scored by itself"
+    ):
         run(data, "ext_iou", completions=path)
 
 
@@ -114,7 +116,7 @@ def test_a_column_of_a_run_that_lacks_values_is_left_out(run, tmp_path):
 def test_a_line_of_a_run_that_is_no_table_is_refused(run, tmp_path):
     whole = {"completion": ["5"], "prompt": ["x"], "images": [["a.png"]]}
     path = lines(tmp_path / "completions.jsonl", [whole, {"prompt": ["q"]}])
-    with pytest.raises(DatasetRowError, match="no completion .*row 1"):
+    with pytest.raises(DatasetRowError, match=r"no completion .*row 1"):
         run(path, "ext_count")
 
 
