@@ -1,5 +1,6 @@
-"""Refuse runs known to learn nothing or the wrong thing, by their configuration, before a model loads."""
+"""Refuse runs known to crash, hang or learn nothing, by their configuration, before a model loads."""
 
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,9 +18,21 @@ class RefusableRun:
     arguments: Mapping[str, Any]  # values of ms-swift's flags
     # the section zero_optimization of the DeepSpeed config, empty without DeepSpeed
     zero: Mapping[str, Any] = field(default_factory=dict)
+    world_size: int = 1  # number of ranks
     healed: frozenset[str] = frozenset()  # ids of the patches that are, or will be, in place
     # versions by distribution, in place of the installed ones
     versions: Mapping[str, str | None] = field(default_factory=dict)
+
+
+def _tp_does_not_divide(run: RefusableRun) -> Problem | None:
+    size = run.arguments.get("vllm_tensor_parallel_size") or 1
+    if run.arguments.get("vllm_mode") != "colocate" or run.world_size % size == 0:
+        return None
+    return Problem(
+        f"{run.world_size} ranks cannot be cut into tensor-parallel groups of {size}",
+        f"vllm_tensor_parallel_size {size}, NPROC_PER_NODE x NNODES {run.world_size}",
+        f"--vllm_tensor_parallel_size with a divisor of {run.world_size}",
+    )
 
 
 def _loses_micro_batches(run: RefusableRun) -> Problem | None:
@@ -65,8 +78,9 @@ def _ignores_the_environment(run: RefusableRun) -> Problem | None:
     return Problem(DEFECTS["F22"].what, f"{where}, use_vllm false", DEFECTS["F22"].fix)
 
 
-# By the defect that makes the run a waste.
+# By the defect that the run would meet.
 REFUSALS: dict[str, Callable[[RefusableRun], Problem | None]] = {
+    "A9": _tp_does_not_divide,
     "B1": _loses_micro_batches,
     "F16": _cuts_labelled_groups,
     "F18": _streams_rows,
@@ -84,3 +98,8 @@ def refuse(run: RefusableRun) -> None:
         if problem := look(run):
             fix = f"{problem.fix} ({DEFECTS[defect].reports[0]})"
             raise RefusedError(f"{defect}: {problem.what}", where=problem.where, fix=fix)
+
+
+def world_size() -> int:
+    """Number of ranks that the launcher started."""
+    return int(os.environ.get("WORLD_SIZE", "1"))

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from swift_grpo_ext.compat.refusals import RefusableRun, refuse
+from swift_grpo_ext.compat.refusals import RefusableRun, refuse, world_size
 from swift_grpo_ext.compat.registry import healed
 from swift_grpo_ext.defects import DDP_TIMEOUT, HOST_DDP_TIMEOUT
 from swift_grpo_ext.ms_swift.arguments import GRPOConfig as HostGRPOConfig
@@ -33,7 +33,7 @@ class GRPOConfig(HostGRPOConfig):
         table = load_table(current_settings().reward_table)
         require_known(sorted({*table.rewards}.difference(names_of(list(self.reward_funcs)))), SETTING)
         deepspeed = self.deepspeed if isinstance(self.deepspeed, dict) else {}
-        refuse(RefusableRun(vars(self), deepspeed.get("zero_optimization") or {}, healed()))
+        refuse(RefusableRun(vars(self), deepspeed.get("zero_optimization") or {}, world_size(), healed()))
         if self.ddp_timeout == HOST_DDP_TIMEOUT:
             self.ddp_timeout = DDP_TIMEOUT
         # Held-out answers are greedy, so one per row is enough; REAL's loss is defined for groups only.

@@ -14,6 +14,13 @@ SWIFT = "https://github.com/modelscope/ms-swift"
 
 # For each rule a run, and of its message: what happens, why, the exact fix, the link.
 REFUSED = {
+    "A9": (
+        RefusableRun({"vllm_mode": "colocate", "vllm_tensor_parallel_size": 3}, world_size=8),
+        "8 ranks cannot be cut into tensor-parallel groups of 3",
+        "[vllm_tensor_parallel_size 3, NPROC_PER_NODE x NNODES 8]",
+        "-> --vllm_tensor_parallel_size with a divisor of 8",
+        "(https://docs.vllm.ai/en/latest/serving/parallelism_scaling.html)",
+    ),
     "B1": (
         RefusableRun({"gradient_accumulation_steps": 32}, ZERO2_OFFLOAD, versions=OLD),
         "of 32 micro-batches per step only the first and the last would count",
@@ -46,6 +53,8 @@ REFUSED = {
 RUNS = {
     "nothing set": RefusableRun({}),
     "environment beside vLLM": RefusableRun({"gym_env": "maze", "use_vllm": True}),
+    "dividing": RefusableRun({"vllm_mode": "colocate", "vllm_tensor_parallel_size": 4}, world_size=8),
+    "server": RefusableRun({"vllm_mode": "server", "vllm_tensor_parallel_size": 3}, world_size=8),
     "offload, new": RefusableRun({"gradient_accumulation_steps": 32}, ZERO2_OFFLOAD, versions=NEW),
     "offload, no accumulation": RefusableRun({"gradient_accumulation_steps": 1}, ZERO2_OFFLOAD, versions=OLD),
     "zero2 without offload": RefusableRun(

@@ -167,6 +167,7 @@ def test_what_is_not_known_is_named_and_not_judged(capsys):
         "rest_of_the_line": 'options in "$@"',
         "extra": "options in $EXTRA_ARGS",
         "from_a_file": "options in what a command prints",
+        "branches": "NPROC_PER_NODE",
         "data_of_a_program": "rows.jsonl, which the script may write",
         "config_of_the_script": "options in run.yaml",
         "computed": "--num_generations",
@@ -177,14 +178,6 @@ def test_what_is_not_known_is_named_and_not_judged(capsys):
         last = capsys.readouterr().out.splitlines()[-1]
         assert last.startswith("no problems found in what could be checked; not checked: ")
         assert what in last
-
-
-def test_ms_swift_is_not_asked_about_ranks_that_are_not_known(capsys):
-    path, text = next((path, text) for one, path, text, _ in scripts("wrappers") if one == "branches")
-    Path(path).write_text(text)
-    assert command.check([path], row_limit=0) == 0
-    last = capsys.readouterr().out.splitlines()[-1]
-    assert last == "no problems found in what could be checked; not checked: memory, NPROC_PER_NODE"
 
 
 HOST_ROWS = Path(__file__).parents[2] / "benchmarks" / "ms_swift_commands.jsonl"

@@ -90,8 +90,8 @@ def test_the_patches_of_a_run(run):
 def test_refused_before_a_model_loads(run, monkeypatch):
     monkeypatch.setattr(torch.nn.Module, "load_state_dict", None)
     monkeypatch.setenv("WORLD_SIZE", "1")
-    with pytest.raises(RefusedError, match=r"F16: .*micro-batches of 4 hold parts of groups of 8"):
-        run(loss_type="real", num_generations=8, gradient_accumulation_steps=2)
+    with pytest.raises(RefusedError, match="A9: 1 ranks cannot be cut into tensor-parallel groups of 2"):
+        run(use_vllm=True, vllm_mode="colocate", vllm_tensor_parallel_size=2)
 
 
 @pytest.mark.parametrize(

@@ -117,16 +117,7 @@ def refusals(runs: Sequence[Run], others: Sequence[Finding]) -> list[Finding]:
         answers = read_json(path) or kept(path, host_table.ask(questions))
     except SwiftGrpoExtError as error:
         return [not_known_here(f"ms-swift's own checks: {error.what}", error.where, error.fix)]
-    return [*map(not_known_here, sorted(set(_unknown_ranks(runs)))), *findings_of(answers, others)]
-
-
-def _unknown_ranks(runs: Sequence[Run]) -> Iterator[str]:
-    """Variables that say how many ranks train, where they are not known: batches are not divided then."""
-    for run in runs:
-        try:
-            run.ranks  # noqa: B018
-        except NotKnownError as missing:
-            yield missing.name
+    return findings_of(answers, others)
 
 
 def findings_of(answers: Sequence[dict[str, Pairs]], others: Sequence[Finding]) -> list[Finding]:

@@ -74,7 +74,7 @@ def refused(id: str, defect: str, symptoms: tuple[str, ...] | str, cause: str = 
         losses = values.get("loss_type")
         values["loss_type"] = losses[0] if isinstance(losses, list) else losses
         healed = {DEFECTS[defect].patch} if run.is_patched(defect) else ()
-        seen = RefusableRun(values, model.zero(run), frozenset(healed), run.versions)
+        seen = RefusableRun(values, model.zero(run), run.ranks, frozenset(healed), run.versions)
         if problem := REFUSALS[defect](seen):
             yield problem
 
