@@ -8,7 +8,7 @@ from pydantic import Field
 from swift_grpo_ext.errors import SettingsError
 from swift_grpo_ext.rewards.contract import Columns, Unscorable, last_question, reward
 from swift_grpo_ext.rewards.place import answer_of
-from swift_grpo_ext.rewards.runtime.judge_client import Endpoint, ask, image_part, request_of
+from swift_grpo_ext.rewards.runtime.judge_client import Endpoint, ask, request_of
 
 RUBRIC = (
     "Give 10 if the answer is correct and complete, 0 if it is wrong, and numbers between for parts of it."
@@ -16,7 +16,7 @@ RUBRIC = (
 
 
 @reward(
-    reads=("messages", "solution", "answer", "images"),
+    reads=("messages", "solution", "answer"),
     cost="async",
     required=("url", "model"),
 )
@@ -28,7 +28,6 @@ async def judge(
     model: str = "",
     rubric: Annotated[str, Field(min_length=1, max_length=20_000)] = RUBRIC,
     api_key_variable: str = "OPENAI_API_KEY",
-    send_images: bool = False,
     seconds: Annotated[float, Field(gt=0)] = 60.0,
     concurrency: Annotated[int, Field(ge=1, le=1024)] = 16,
     max_tokens: Annotated[int, Field(ge=16)] = 1024,
@@ -37,16 +36,15 @@ async def judge(
 
     The judge sees the rubric, the question, the reference if the row has one, and the answer, each text of
     the row between fences that carry a random number. It must end with one line of JSON that repeats the
-    number and gives a score from 0 to 10; after four replies without one the case is given up. Failed
-    requests are repeated until the limit is over. Scores are kept, so the same answer to the same question is
-    asked once. Redirections are not followed.
+    number and gives a score from 0 to 10; after four replies without one the case is given up. A request
+    that fails is repeated up to five times within the limit. Scores are kept, so the same answer to the same
+    question is asked once. Redirections are not followed.
 
     Args:
         url: Base of the server's API, such as ``http://host:8000/v1``.
         model: Name of the judge model there.
         rubric: What to give points for.
         api_key_variable: Environment variable that holds the key, if the server wants one.
-        send_images: Send the row's images along; those that are URLs are fetched by the server.
         seconds: Limit for one completion in seconds, from its first request on.
         concurrency: Requests at a time, per rank.
         max_tokens: Most tokens that the judge may write.
@@ -84,7 +82,6 @@ async def judge(
         "reference": "" if reference is None else str(reference),
         "answer": answer,
     }
-    images = [image_part(image) for image in columns.get("images") or ()] if send_images else []
-    request = partial(request_of, model, rubric, texts, images, max_tokens)
+    request = partial(request_of, model, rubric, texts, max_tokens)
     endpoint = Endpoint(url.rstrip("/"), api_key_variable, seconds, concurrency)
     return await ask(endpoint, request) / 10

@@ -78,7 +78,7 @@ def metrics(total: dict[str, Report]) -> dict[str, float]:
         if report.seconds:
             ordered = sorted(report.seconds)
             figures[f"rewards/{name}/seconds_p95"] = ordered[int(0.95 * len(ordered))]
-        counts = {"timeouts": report.timeouts, "failures": report.failures, **report.counts}
+        counts = {"timeouts": report.timeouts, "failures": report.failures}
         figures |= {f"rewards/{name}/{kind}": float(amount) for kind, amount in counts.items()}
         if report.completions:
             figures[f"unread/{name}"] = report.unread / report.completions

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from swift_grpo_ext.rewards.contract import Columns, last_question
 
-_SUMMED = ("completions", "scored", "unread", "failures", "timeouts", "unscored", "counts", "seconds")
+_SUMMED = ("completions", "scored", "unread", "failures", "timeouts", "unscored", "seconds")
 _printed: set[str] = set()
 
 
@@ -56,7 +56,6 @@ class Report:
     timeouts: int = 0  # how many ran into their limit, whoever's fault that is
     unscored: Counter[str] = field(default_factory=Counter)  # rows that cannot be scored, by reason
     seconds: list[float] = field(default_factory=list)  # times of single completions
-    counts: Counter[str] = field(default_factory=Counter)  # other counts, such as a judge's tokens
     first: Failure | None = None  # the first failure, and any that was refused
     example: str = ""  # the reason of the first completion that was not read
 
