@@ -8,7 +8,6 @@ those of its row when the row is encoded. Both trainers use it.
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from types import ModuleType
 from typing import Any
 
@@ -28,14 +27,13 @@ from swift_grpo_ext.trainer.engine_verdict import (
     Agreement,
     Distance,
     judge,
-    of_one_turn,
     prompt_difference,
 )
 from swift_grpo_ext.trainer.host import once_of_run
 from swift_grpo_ext.trainer.row_names import row_name
 from swift_grpo_ext.trainer.samples import Inputs, PerToken, VisionSample
 from swift_grpo_ext.watch.guard import Guard, watches
-from swift_grpo_ext.watch.records import PROMPT, WEIGHTS, EngineRecord
+from swift_grpo_ext.watch.records import EngineRecord
 
 PART = "engine check"
 FIRST = 3  # rollouts that are checked, each: a lost weight sync shows at the second
@@ -59,7 +57,7 @@ class EngineCheck:
         self._is_due = False
         # What this rank has compared in the current check, by turn; prompts come before the first.
         self._here: defaultdict[int, Agreement] = defaultdict(Agreement)
-        self._history: list[Agreement] = []
+        self._agreed: int | None = None  # step of the last check without a fault
         self._say = once_of_run(host, "engine check: ")
         family = family_of(host.template.config)
         self._placeholders = family.placeholder_token_ids if family else ()
@@ -76,7 +74,7 @@ class EngineCheck:
         if self._is_due:
             self._checks += 1
             self._step = step
-            self._here = defaultdict(Agreement, {0: Agreement(step=step)})
+            self._here = defaultdict(Agreement)
 
     @watches(PART)
     def note(self, samples: Sequence[VisionSample], outputs: Sequence[RolloutOutput]) -> None:
@@ -179,19 +177,14 @@ class EngineCheck:
     def _judged(self, of_ranks: Sequence[dict[int, Agreement]]) -> EngineRecord | None:
         args = self._host.args
         name = f"vLLM {args.vllm_mode}" if args.use_vllm else "transformers' generate"
-        lags = bool(self._history and getattr(args, "async_generate", False))
+        lags = self._checks > 1 and getattr(args, "async_generate", False)
         half = args.bf16 or args.fp16 or next(self._host.model.parameters()).dtype.itemsize == 2
         limit = HALF_PRECISION if half else FULL_PRECISION
-        of_rank = [sum(turns.values(), Agreement()) for turns in of_ranks]
-        record = judge(of_rank, self._history, name, limit, lags)
-        by_turn: defaultdict[int, Agreement] = defaultdict(Agreement)
-        for turns in of_ranks:
-            for turn, part in turns.items():
-                by_turn[turn] += part
-        if not lags and record.rule != PROMPT and (text := of_one_turn(by_turn, name, limit)):
-            record = replace(record, rule=WEIGHTS, text=text)
-        now = sum(of_rank, Agreement())
-        self._history.append(now)
+        parts = {(rank, turn): part for rank, turns in enumerate(of_ranks) for turn, part in turns.items()}
+        record = judge(parts, self._agreed, name, limit, lags)
+        now = sum(parts.values(), Agreement())
+        if now.all.tokens and not record.rule:
+            self._agreed = self._step
         if not now.prompts:
             self._say("prompts not compared: no token ids of the engine")
         if not now.all.tokens:

@@ -6,7 +6,7 @@ of ``exp|d|``: the factor by which an importance ratio is off. NeMo-RL gates its
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby, takewhile
+from itertools import groupby, zip_longest
 
 from jaxtyping import Float
 from torch import Tensor
@@ -20,14 +20,13 @@ HALF_PRECISION = 1.05
 bf16 by 0.01 to 0.03, which grows over long completions."""
 _UNCLEAR = 3.0
 """Up to this multiple of a healthy engine's excess over 1, kernels or quantised weights explain it."""
-_GROWN = 4.0  # ... or this multiple of what it was when it agreed: kernels do not diverge all at once.
 _ADVICE = (
     "(usual: 0.01 to 0.03 in bf16, below 0.001 in fp32); --rollout_importance_sampling_mode token_truncate "
     "corrects for it"
 )
-_CLEAR = 32  # tokens that a turn needs to be judged by itself
-_NOISE = 0.1  # micro-batches whose largest gap is less than this share of another's are healthy beside it
-_CONTEXT = 12  # tokens that are shown before a difference
+
+
+_CLEAR = 32  # tokens that a turn of a rank needs to be judged by itself, if any has so many
 
 
 @dataclass(frozen=True)
@@ -47,8 +46,8 @@ class Distance:
 
     @property
     def mean(self) -> float:
-        """Mean |d| in nats; 0 of no token."""
-        return self.absolute / self.tokens if self.tokens else 0.0
+        """Mean |d| in nats; there is a token."""
+        return self.absolute / self.tokens
 
     @property
     def mean_ratio(self) -> float:
@@ -68,8 +67,7 @@ class Agreement:
     rest: Distance = Distance()  # over the others
     prompts: int = 0  # whose token ids were compared
     prompt: str = ""  # how the first that differs does, in words
-    first_gap: str = ""  # where log-probs first differ, in words; of a micro-batch that is well apart
-    step: int = 0  # optimizer steps taken before it
+    first_gap: str = ""  # where log-probs first differ, in words; of the turn with the largest difference
 
     @property
     def all(self) -> Distance:
@@ -82,87 +80,70 @@ class Agreement:
             self.rest + other.rest,
             self.prompts + other.prompts,
             self.prompt or other.prompt,
-            self.first_gap if self.all.largest >= _NOISE * other.all.largest else other.first_gap,
-            max(self.step, other.step),
+            self.first_gap if self.all.largest >= other.all.largest else other.first_gap,
         )
 
 
 def judge(
-    checks: Sequence[Agreement], before: Sequence[Agreement], name: str, limit: float, lags: bool = False
+    parts: Mapping[tuple[int, int], Agreement],
+    agreed: int | None,
+    name: str,
+    limit: float,
+    lags: bool = False,
 ) -> EngineRecord:
     """Give the figures of a check and the fault between engine and trainer, if there is one.
 
     Args:
-        checks: Of each rank, with its own completions and maybe an engine of its own: if some are apart, they
-            are judged by themselves.
-        before: Earlier checks, each over all ranks.
+        parts: By rank, which may have an engine of its own, and by turn. Those that are apart are judged by
+            themselves: they would drown in the mean over all.
+        agreed: Step at which a check last found no fault.
         name: The engine's.
         limit: Largest mean of exp|d| of a healthy engine.
         lags: Rollouts are one step behind on purpose (``--async_generate``), so only prompts are judged.
     """
-    compared = [rank for rank, check in enumerate(checks) if check.all.tokens]
-    apart = [rank for rank in compared if checks[rank].all.mean_ratio > limit]
-    now = sum((checks[rank] for rank in apart or compared), Agreement())
+    compared = {place: part for place, part in parts.items() if part.all.tokens}
+    clear = {place: part for place, part in compared.items() if part.all.tokens >= _CLEAR} or compared
+    apart = {place: part for place, part in clear.items() if part.all.mean_ratio > limit}
+    now = sum((apart or compared).values(), Agreement())
     gap = now.all
     record = EngineRecord(gap.mean_ratio, gap.mean, gap.largest) if compared else EngineRecord()
-    if prompt := sum(checks, Agreement()).prompt:
-        return replace(record, rule=PROMPT, text=f"{name} got another prompt than the trainer: {prompt}")
+    all_parts = sum(parts.values(), Agreement())
+    if all_parts.prompt:
+        text = f"{name} got another prompt than the trainer: {all_parts.prompt}"
+        return replace(record, rule=PROMPT, text=text)
     if lags or not apart:
         return record
-    rule, cause = _cause(now, before, limit)
-    ranks = f" of rank {', '.join(map(str, apart))}" if len(apart) < len(compared) else ""
+    ranks = {rank for rank, _ in apart}
+    which = f" of rank {', '.join(map(str, sorted(ranks)))}" if ranks < {rank for rank, _ in clear} else ""
+    other_turns_agree = any(rank in ranks for rank, _ in clear.keys() - apart.keys())
+    tokens = "some turns alone" if other_turns_agree else "sampled tokens"
+    rule, cause = _cause(now, None if other_turns_agree else agreed, limit, bool(all_parts.prompts))
     text = (
-        f"{name}{ranks} and trainer disagree on sampled tokens (mean |d| {gap.mean:.2g} nats, mean exp|d| "
+        f"{name}{which} and trainer disagree on {tokens} (mean |d| {gap.mean:.2g} nats, mean exp|d| "
         f"{gap.mean_ratio:.3g}): {cause}; {now.first_gap}"
     )
-    return replace(record, rule=rule, text=text.removesuffix("; "))
+    return replace(record, rule=rule, text=text)
 
 
-def of_one_turn(turns: Mapping[int, Agreement], name: str, limit: float) -> str:
-    """Say of which turn alone engine and trainer differ; empty if of none, or of several.
-
-    It drowns in the mean over many turns, and where the others agree it is not the weights.
-
-    Args:
-        turns: By turn, over all ranks.
-        name: The engine's.
-        limit: Largest mean of exp|d| of a healthy engine.
-    """
-    gaps = {turn: part.all for turn, part in turns.items() if part.all.tokens >= _CLEAR}
-    worst = max(gaps, key=lambda turn: gaps[turn].mean_ratio, default=0)
-    others = sum((gap for turn, gap in gaps.items() if turn != worst), Distance())
-    usual = max(limit - 1, _GROWN * (others.mean_ratio - 1))
-    if not others.tokens or gaps[worst].mean_ratio - 1 <= usual:
-        return ""
-    gap = gaps[worst]
-    return (
-        f"{name} and trainer disagree on turn {worst} alone (mean |d| {gap.mean:.2g} nats, mean exp|d| "
-        f"{gap.mean_ratio:.3g}): the other turns agree, so the engine saw another question or image "
-        f"there, or sampled at other settings; {turns[worst].first_gap}"
-    )
-
-
-def _cause(now: Agreement, before: Sequence[Agreement], limit: float) -> tuple[str, str]:
+def _cause(now: Agreement, agreed: int | None, limit: float, prompts_are_equal: bool) -> tuple[str, str]:
     """Rule and cause of a distance: by where it begins, and since when."""
     if now.rest.tokens and now.begin.mean_ratio <= limit:
         return NUMERICS, (
-            f"they agree on the first {EARLY} tokens ({now.begin.mean:.2g}) and drift apart later "
-            f"({now.rest.mean:.2g}): numerics of two kernels {_ADVICE}"
+            f"they agree on the first {EARLY} tokens and drift apart later: numerics of two kernels {_ADVICE}"
         )
-    agreed = [check for check in before if check.all.tokens and check.all.mean_ratio <= limit]
-    usually = max((check.all.mean_ratio for check in agreed), default=limit) - 1
-    if now.all.mean_ratio - 1 <= min(_UNCLEAR * (limit - 1), _GROWN * usually):
+    if now.all.mean_ratio - 1 <= _UNCLEAR * (limit - 1):
         return NUMERICS, (
             "from the first token on, by more than two kernels usually do and less than other weights would "
-            f"{_ADVICE}; quantised weights, or another type (--torch_dtype) on the server, look like this too"
+            f"{_ADVICE}; quantised weights, another type (--torch_dtype) on the server, or weights that are "
+            "some steps old look like this too"
         )
-    if agreed:
+    if agreed is not None:
         return WEIGHTS, (
-            f"they agreed at step {agreed[-1].step}, so the engine's weights are stale: the weight sync does "
+            f"they agreed at step {agreed}, so the engine's weights are stale: the weight sync does "
             "not reach it, or the server has been restarted; restart server and run, and look at the "
             "server's log for the sync"
         )
-    prompts = "the prompts are equal" if now.prompts else "no prompts were compared"
+    prompts = "the prompts are equal" if prompts_are_equal else "no prompts were compared"
     return WEIGHTS, (
         f"{prompts} and the first tokens already differ: the engine runs different weights (another "
         "checkpoint, LoRA that was not applied, quantised), samples at other settings, or reads images "
@@ -199,13 +180,12 @@ def prompt_difference(
             "differently, or lost on one side; give MAX_PIXELS, MIN_PIXELS (and the like) to the rollout "
             "server, too"
         )
-    pairs = zip(seen, trained, strict=False)
-    place = len(list(takewhile(lambda pair: pair[0] == pair[1], pairs)))
+    pairs = enumerate(zip_longest(seen, trained))
+    place = next(place for place, (ours, theirs) in pairs if ours != theirs)
     here, there = (repr(decode(ids[place : place + 1])) for ids in (seen, trained))
     return (
-        f"token {place} is {here} in the engine and {there} in the trainer, after "
-        f"{decode(seen[max(0, place - _CONTEXT) : place])!r}: system prompt, chat template (--template, "
-        "--enable_thinking, --response_prefix) or times of a video differ"
+        f"token {place} is {here} in the engine and {there} in the trainer: system prompt, chat template "
+        "(--template, --enable_thinking, --response_prefix) or times of a video differ"
     )
 
 

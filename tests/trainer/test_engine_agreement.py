@@ -11,7 +11,6 @@ from swift_grpo_ext.trainer.engine_verdict import (
     Agreement,
     Distance,
     judge,
-    of_one_turn,
     prompt_difference,
 )
 from swift_grpo_ext.watch.records import NUMERICS, PROMPT, WEIGHTS
@@ -23,12 +22,17 @@ def apart(gap, tokens=32):
     return Distance.of(torch.full((tokens,), gap, dtype=torch.double))
 
 
-def check(begin, rest, step=0, **more):
-    return Agreement(apart(begin), apart(rest), step=step, **more)
+def check(begin, rest, **more):
+    return Agreement(apart(begin), apart(rest), **more)
 
 
-def judged(now, before=(), limit=FULL_PRECISION, **options):
-    return judge([now], before, NAME, limit, **options)
+def judged(now, agreed=None, limit=FULL_PRECISION, **options):
+    return judge({(0, 1): now}, agreed, NAME, limit, **options)
+
+
+def of_turns(*turns):
+    """The verdict on one rank's turns."""
+    return judge({(0, number): turn for number, turn in enumerate(turns)}, 0, NAME, FULL_PRECISION)
 
 
 def test_distances_add_up():
@@ -46,7 +50,7 @@ def test_rounding_is_no_fault(limit, gap):
 
 
 def test_weights_that_agreed_before_are_stale():
-    found = judged(check(0.3, 0.3, 1), [check(1e-5, 1e-5)])
+    found = judged(check(0.3, 0.3), agreed=0)
     assert found.rule == WEIGHTS
     assert "agreed at step 0, so the engine's weights are stale" in found.text
 
@@ -73,23 +77,18 @@ def test_a_little_more_than_usual_is_not_called_other_weights(gap, rule):
     assert judged(check(gap, gap), limit=HALF_PRECISION).rule == rule
 
 
-def test_a_distance_that_grows_slowly_is_not_called_stale_but_one_that_leaps_is():
-    growing = [check(gap, gap, step) for step, gap in enumerate((0.01, 0.03, 0.045))]
-    assert judged(check(0.06, 0.06, 3), growing, HALF_PRECISION).rule == NUMERICS
-    assert judged(check(0.12, 0.12, 3), growing[:1], HALF_PRECISION).rule == WEIGHTS
-
-
 def test_the_ranks_that_are_apart_are_named_and_judged_by_themselves():
-    found = judge([check(1e-5, 1e-5), check(0.3, 0.3), Agreement()], [], NAME, FULL_PRECISION)
+    healthy, faulty, none = check(1e-5, 1e-5), check(0.3, 0.3), Agreement()
+    found = judge({(0, 1): healthy, (1, 1): faulty, (2, 1): none}, None, NAME, FULL_PRECISION)
     assert "vLLM server of rank 1 and trainer disagree" in found.text
     assert found.mean == pytest.approx(0.3)
-    both = judge([check(0.3, 0.3), check(0.3, 0.3), Agreement()], [], NAME, FULL_PRECISION)
+    both = judge({(0, 1): faulty, (1, 1): faulty, (2, 1): none}, None, NAME, FULL_PRECISION)
     assert "vLLM server and trainer disagree" in both.text
 
 
 def test_of_rollouts_one_step_behind_prompts_alone_are_judged():
-    assert judged(check(0.3, 0.3, 1), [check(1e-5, 1e-5)], lags=True).rule == ""
-    assert judged(check(0.3, 0.3, 1, prompt="token 3"), [check(1e-5, 1e-5)], lags=True).rule == PROMPT
+    assert judged(check(0.3, 0.3), agreed=0, lags=True).rule == ""
+    assert judged(check(0.3, 0.3, prompt="token 3"), agreed=0, lags=True).rule == PROMPT
 
 
 def test_prompts_alone_are_compared_where_there_are_no_log_probs():
@@ -99,12 +98,18 @@ def test_prompts_alone_are_compared_where_there_are_no_log_probs():
     assert "vLLM server got another prompt than the trainer: token 3" in found.text
 
 
-def test_a_turn_that_is_apart_alone_is_named():
-    turns = {0: Agreement(prompts=4), 1: check(1e-6, 1e-6), 2: check(0.004, 0.004), 3: check(1e-6, 1e-6)}
-    assert "disagree on turn 2 alone" in of_one_turn(turns, NAME, FULL_PRECISION)
-    assert of_one_turn({**turns, 3: check(0.004, 0.004)}, NAME, FULL_PRECISION) == ""
-    assert of_one_turn({2: turns[2]}, NAME, FULL_PRECISION) == ""
-    assert of_one_turn({**turns, 2: check(1e-4, 1e-4)}, NAME, FULL_PRECISION) == ""
+def test_turns_that_are_apart_alone_are_judged_by_themselves_and_are_not_called_stale():
+    prompts = Agreement(prompts=4)
+    found = of_turns(prompts, check(1e-6, 1e-6), check(0.03, 0.03, first_gap="at turn 2"), check(1e-6, 1e-6))
+    assert found.rule == WEIGHTS
+    assert "disagree on some turns alone" in found.text
+    assert found.text.endswith("; at turn 2")
+    assert "stale" not in found.text
+    everywhere = of_turns(prompts, check(0.03, 0.03), check(0.03, 0.03))
+    assert "disagree on sampled tokens" in everywhere.text
+    assert "stale" in everywhere.text
+    few = Agreement(apart(0.03, 8), apart(0.03, 8))
+    assert of_turns(prompts, check(1e-6, 1e-6), few).rule == "", "too few tokens to be judged"
 
 
 def decode(ids):

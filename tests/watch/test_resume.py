@@ -6,7 +6,7 @@ import pytest
 
 from swift_grpo_ext import testing
 from swift_grpo_ext.plugin_files import plugin_file
-from swift_grpo_ext.trainer import engine_check
+from swift_grpo_ext.trainer.engine_check import EngineCheck
 from tests.trainer.runs import told
 
 FIGURES = ("reward", "grad_norm", "loss", "watch/entropy", "learning_rate")
@@ -59,9 +59,9 @@ def whole(tiny_qwen, digits, tmp_path):
 
 
 def test_a_resumed_run_goes_on(whole, tiny_qwen, digits, tmp_path, monkeypatch):
-    judge, judged = engine_check.judge, []
+    judge, judged = EngineCheck._judged, []
     monkeypatch.setattr(
-        engine_check, "judge", lambda checks, *rest: judged.append(checks[0].step) or judge(checks, *rest)
+        EngineCheck, "_judged", lambda check, ranks: judged.append(check._step) or judge(check, ranks)
     )
     checkpoint = testing.newest_version(whole) / "checkpoint-2"
     testing.run_in_process(
