@@ -23,6 +23,7 @@ GONE_SETTINGS = {
     "kl_every": "give a --beta above 0: ms-swift then logs the KL of every step",
     "reward_workers": "each rank has its share of the cores, at most 4 processes",
     "strict": "swift-grpo-ext env --all says what became of each patch",
+    "turn_images": "pictures are used as they are stored; turn the files once: mogrify -auto-orient *.jpg",
     "vision_cache_mib": "the image features of a generation batch take at most 2 GiB",
 }
 # Features that `SWIFT_GRPO_EXT_DISABLE` once accepted.
@@ -59,11 +60,6 @@ class Settings(BaseModel):
         default="skip",
         description="GRPO: a row whose image or tags are broken is replaced by another and counted, or "
         "ends the run where it is read.",
-    )
-    turn_images: bool = Field(
-        default=False,
-        description="1: pictures are turned as their EXIF orientation says, for engine, trainer and rewards "
-        "alike. 0: all see the pixels as they are stored.",
     )
     on_dead: Literal["warn", "stop"] = Field(
         default="warn",

@@ -7,13 +7,13 @@ import time
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
-from io import BytesIO
 from typing import Any, TypeVar
 from weakref import WeakValueDictionary
 
 import torch
-from PIL import ExifTags, Image, ImageOps
+from PIL import ExifTags, Image
 from swift.template.vision_utils import load_file
 from swift.utils import get_logger
 
@@ -178,24 +178,6 @@ class ImagePipeline:
         return [self.prepare(self.resize(self.load(source), options)) for source in sources]
 
 
-def upright(source: images.ImageSource) -> images.ImageSource:
-    """A picture turned by its EXIF orientation, as bytes without that tag; None if it has none.
-
-    Raises:
-        DatasetRowError: It cannot be read.
-    """
-    if isinstance(source, Image.Image):  # whoever opened it saw the pixels
-        return None
-    data = BytesIO(images.read_source(source, load_file))
-    with images.decoding(images.describe(source)), Image.open(data) as image:
-        if image.getexif().get(ExifTags.Base.Orientation, 1) == 1:
-            return None
-        turned = images.to_rgb(ImageOps.exif_transpose(image))
-    buffer = BytesIO()
-    turned.save(buffer, "PNG", compress_level=1)
-    return {"bytes": buffer.getvalue(), "path": None}  # with a path ms-swift would read the file again
-
-
 def _decode(source: images.ImageSource, key: str, where: str) -> Image.Image:
     if isinstance(source, Image.Image):
         with images.decoding(where):
@@ -205,7 +187,18 @@ def _decode(source: images.ImageSource, key: str, where: str) -> Image.Image:
         decoded, frames = images.decode(images.read_source(source, load_file), where)
         if frames > 1:
             logger.warning_once(f"swift-grpo-ext: {where} has {frames} frames; the first is used")
+        if _has_orientation(decoded):
+            logger.warning_once(
+                "swift-grpo-ext: pictures have an EXIF orientation, which nobody applies: boxes that were drawn "
+                "on the upright picture miss -> turn the files once: mogrify -auto-orient *.jpg"
+            )
     return _named(decoded, key, Origin(decoded.size, where))
+
+
+def _has_orientation(image: Image.Image) -> bool:
+    with suppress(*images.UNREADABLE):  # a broken tag; the pixels are whole
+        return image.getexif().get(ExifTags.Base.Orientation, 1) != 1
+    return False
 
 
 # Key and origin of the images that live, by id: Pillow's are not hashable, so no weak table holds them.

@@ -11,13 +11,10 @@ from datasets import Dataset
 
 from swift_grpo_ext.errors import DatasetRowError, RefusedError
 from swift_grpo_ext.models import dataset_rows
-from swift_grpo_ext.models.image_pipeline import upright
-from swift_grpo_ext.models.images import source_key
 from swift_grpo_ext.models.template import VisionTemplate, images_in
 from swift_grpo_ext.models.text import HOST_REFUSES, why_no_completion
 from swift_grpo_ext.ms_swift.shared import MaxLengthError, get_logger, remove_response
 from swift_grpo_ext.once import Once
-from swift_grpo_ext.rewards.runtime.of_catalogue import OfCatalogue
 from swift_grpo_ext.settings import current_settings
 from swift_grpo_ext.trainer.host import Host, metrics_of
 from swift_grpo_ext.trainer.row_names import row_name, row_number
@@ -68,7 +65,6 @@ class Rows:
         self._host = host
         self._numbered_prompts = 0
         self._say = Once(logger.warning)
-        self._told_of_turned = False  # pictures with an EXIF orientation were reported
         self.bad = 0  # broken rows so far
 
     @property
@@ -117,8 +113,8 @@ class Rows:
 
     def named(self, samples: list[VisionSample]) -> list[VisionSample]:
         """Fresh samples with the key of their prompt: those of equal keys are a group."""
-        self._turn(samples)
         for sample in samples:
+            sample.images = sample.images or []  # None where only other rows of the dataset have images
             if "<image>" in str(sample.messages) and not (sample.images or sample.videos):
                 words = (
                     "has <image> in its text and neither an image nor a video: it is read as text -> is the "
@@ -128,37 +124,6 @@ class Rows:
             other = {name: getattr(sample, name) for name in _OTHER_COLUMNS}
             sample.prompt_key = dataset_rows.prompt_key(sample.messages, sample.images, other)
         return samples
-
-    def _turn(self, samples: Sequence[VisionSample]) -> None:
-        """Turn pictures as their EXIF orientation says, or say how many of rows with boxes have one."""
-        turns = current_settings().turn_images
-        # Reads every picture and rewrites turned ones; without turning, only until it has been reported.
-        looks = turns or (
-            not self._told_of_turned
-            and any(
-                "frame" in function.reward.parameters
-                for function in self._host.reward_funcs
-                if isinstance(function, OfCatalogue)
-            )
-        )
-        seen: dict[str, Any] = {}
-        for sample in samples:
-            sample.images = sample.images or []  # None where only other rows of the dataset have images
-            images = []
-            for image in sample.images if looks else ():
-                key = source_key(image)
-                if key not in seen:
-                    seen[key] = upright(image)
-                images.append(seen[key] or image)
-            if turns:
-                sample.images = images
-        if turned := sum(map(bool, seen.values())):
-            seen_as = (
-                "turned" if turns else "not turned: boxes drawn upright miss -> SWIFT_GRPO_EXT_TURN_IMAGES=1"
-            )
-            words = f"{turned} of {len(seen)} pictures of a batch have an EXIF orientation and are {seen_as}"
-            self._say(f"swift-grpo-ext: {words}", about="EXIF")
-            self._told_of_turned = True
 
     @contextmanager
     def named_in_errors(self, samples: Sequence[VisionSample]) -> Iterator[None]:

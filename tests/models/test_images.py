@@ -2,13 +2,14 @@
 
 import base64
 import io
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import ExifTags, Image
 
 from swift_grpo_ext.errors import DatasetRowError
-from swift_grpo_ext.models import images
+from swift_grpo_ext.models import image_pipeline, images
 from swift_grpo_ext.models.image_pipeline import ImagePipeline, PreparedImageCache
 from tests.models.contract_cases import picture
 
@@ -93,6 +94,17 @@ def test_of_an_animation_the_first_frame_counts(kind):
     image, frames = images.decode(data, "here")
     assert frames == 2
     assert np.abs(np.asarray(image).astype(int) - np.asarray(GRADIENT).astype(int)).mean() < 25
+
+
+@pytest.mark.parametrize(("orientation", "warnings"), [(1, 0), (6, 1)])
+def test_pictures_with_an_exif_orientation_are_warned_of(orientation, warnings, monkeypatch):
+    said = []
+    monkeypatch.setattr(image_pipeline, "logger", SimpleNamespace(warning_once=said.append))
+    exif = Image.Exif()
+    exif[ExifTags.Base.Orientation] = orientation
+    image_pipeline._decode(encoded(GRADIENT, "JPEG", exif=exif), "key", "here")
+    assert len(said) == warnings
+    assert all("mogrify -auto-orient" in line for line in said)
 
 
 def test_the_first_page_of_a_document_outlives_its_file():

@@ -1,19 +1,16 @@
 """Broken rows in real runs: each kind is named and replaced, or refuses the run before it starts."""
 
 import json
-from base64 import b64decode
-from io import BytesIO
 
 import pytest
-from PIL import ExifTags, Image
+from PIL import Image
 from swift.rewards import ORM, orms
 
 import swift_grpo_ext
 from swift_grpo_ext import testing
 from swift_grpo_ext.errors import DatasetRowError
-from swift_grpo_ext.settings import Settings, current_settings
+from swift_grpo_ext.settings import Settings
 from swift_grpo_ext.trainer import rows
-from swift_grpo_ext.trainer.grpo import GRPOTrainer
 from tests.conftest import built_once
 from tests.models.contract_cases import picture
 
@@ -220,62 +217,6 @@ def test_a_row_without_media_that_spells_tags_is_text(model, folder, said, tmp_p
     assert steps[-1]["bad_rows"] == 0
     assert not [line for line in said if "replaced by another row" in line]
     assert len([line for line in said if "it is read as text" in line]) == 1
-
-
-@pytest.mark.parametrize("family", ["qwen2_5_vl", "ovis2", "internvl"], indirect=True)
-@pytest.mark.parametrize("turns", [pytest.param(False, marks=pytest.mark.slow), True])
-def test_engine_trainer_and_reward_see_a_turned_picture_alike(
-    turns, family, shared_folder, request, folder, said, tmp_path, monkeypatch
-):
-    """A picture of 90 x 150 that is stored lying, with an EXIF orientation; one that is stored upright."""
-    name = {"qwen2_5_vl": "tiny_qwen", "ovis2": "tiny_ovis"}.get(family)
-    model = (
-        request.getfixturevalue(name)
-        if name
-        else built_once(shared_folder / "tiny_internvl", lambda to: testing.tiny_checkpoint("internvl", to))
-    )
-    exif = Image.Exif()
-    exif[ExifTags.Base.Orientation] = 6
-    picture(150, 90).save(folder / "lying.jpg", exif=exif)
-    monkeypatch.setenv("SWIFT_GRPO_EXT_TURN_IMAGES", str(int(turns)))
-    current_settings.cache_clear()
-    seen = {"engine": [], "reward": [], "trainer": []}
-
-    def note(who, sources):
-        for source in sources:
-            data = (source["bytes"] or source["path"]) if isinstance(source, dict) else source
-            file = BytesIO(b64decode(data) if isinstance(data, str) else data) if data != path else path
-            seen[who].append(Image.open(file).size)
-
-    def noting(who, method, images_of):
-        original = getattr(GRPOTrainer, method)
-
-        def noted(trainer, *args, **kwargs):
-            given = args[0] if args else kwargs["infer_requests"]
-            note(who, [source for one in given for source in images_of(one)])
-            return original(trainer, *args, **kwargs)
-
-        monkeypatch.setattr(GRPOTrainer, method, noted)
-
-    noting("engine", "_engine_infer", lambda request: request.images)
-    noting("trainer", "_prepare_batch_inputs", lambda sample: sample.images)
-
-    class Look(ORM):
-        def __call__(self, completions, **kwargs):
-            note("reward", [source for images in kwargs["images"] for source in images])
-            return [0.0] * len(completions)
-
-    monkeypatch.setitem(orms, "look", Look)
-    path = str(folder / "lying.jpg")
-    table = [
-        {**row(folder, "lying.jpg", question=f"{number}?"), "solution": "[0, 0, 9, 9]"} for number in range(4)
-    ]
-    rewards = {"reward_funcs": ["look", "ext_iou"], "max_steps": 1}
-    train(model, write(tmp_path / "rows.jsonl", table), tmp_path / "out", **rewards)
-    expected = {(90, 150) if turns else (150, 90)}
-    assert {who: set(sizes) for who, sizes in seen.items()} == dict.fromkeys(seen, expected)
-    (line,) = [line for line in said if "1 of 1 pictures of a batch have an EXIF orientation" in line]
-    assert line.endswith("and are turned" if turns else "-> SWIFT_GRPO_EXT_TURN_IMAGES=1")
 
 
 def grounding(folder, number, **objects):

@@ -179,6 +179,6 @@ def _check(region: Region, frame: Frame, columns: Columns, image: int) -> None:
     shares = [number / size[axis % 2] for axis, number in enumerate(numbers)]
     if not all(-OUTSIDE <= share <= 1 + OUTSIDE for share in shares):
         what = f"gold {numbers} lies outside of the image ({size[0]:g} x {size[1]:g} in {frame})"
-        raise Unscorable(f"{what}: another gold_frame, or gold_order, or SWIFT_GRPO_EXT_TURN_IMAGES=1?")
+        raise Unscorable(f"{what}: another gold_frame or gold_order, or an EXIF orientation?")
     if frame.startswith("pixel") and max(map(abs, numbers)) <= 1 and any(number % 1 for number in numbers):
         raise Unscorable(f"gold {numbers} is smaller than a pixel: gold_frame=norm1?")
