@@ -116,8 +116,7 @@ class Monitors:
             yield
             return
         try:
-            with self.tracer.clipping():
-                yield
+            yield
         except BaseException as error:
             self.watch.failed(error)
             raise

@@ -1,6 +1,6 @@
 """The first value that is not finite: in which tensor, of which rows, on which rank, out of which module."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
 
@@ -20,12 +20,6 @@ def bad_rows(
     if not bool(bad.any()):
         return ()
     return tuple(bad.reshape(len(bad), -1).any(1).nonzero().flatten().tolist())
-
-
-def bad_gradient(named_parameters: Sequence[tuple[str, Shaped[Tensor, "..."] | None]]) -> str:
-    """The last gradient in forward order that is not finite: the backward pass met it first."""
-    bad = [name for name, gradient in named_parameters if gradient is not None and _is_bad(gradient)]
-    return f"{bad[-1]} (and {len(bad) - 1} more)" if len(bad) > 1 else "".join(bad)
 
 
 def first_bad_module(model: nn.Module, forward: Callable[[], object]) -> str:

@@ -1,21 +1,18 @@
-"""Looks at log-probs, loss and gradients as they pass by, and names the first that is not finite."""
+"""Looks at log-probs and loss as they pass by, and names the first that is not finite."""
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
 import torch
-from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
 from transformers import PreTrainedModel
 
 from swift_grpo_ext.ms_swift.shared import GRPOBatch, get_logger
 from swift_grpo_ext.settings import disabled
-from swift_grpo_ext.swap import swapped
 from swift_grpo_ext.trainer.host import Host, unwrapped
-from swift_grpo_ext.trainer.numerics import bad_gradient, bad_rows, first_bad_module
+from swift_grpo_ext.trainer.numerics import bad_rows, first_bad_module
 from swift_grpo_ext.trainer.row_names import row_name
 from swift_grpo_ext.trainer.samples import Inputs, LossValue, PerToken, VisionSample
 from swift_grpo_ext.watch.guard import watches
@@ -40,23 +37,6 @@ class Tracer:
         self._journal = journal
         self.on = not disabled("callbacks.trace_numerics")
 
-    @contextmanager
-    def clipping(self) -> Iterator[None]:
-        """While this is open, gradients are looked at before they are clipped; not where they are sharded."""
-        if not self.on or self._sharded():
-            yield
-            return
-        accelerator = self._host.accelerator
-
-        def clip_grad_norm_(parameters: Iterable[nn.Parameter], *args: object, **kwargs: object) -> object:
-            parameters = list(parameters)
-            self._look_at_gradients(parameters)
-            # The class's own, which ms-swift replaces while it trains.
-            return type(accelerator).clip_grad_norm_(accelerator, parameters, *args, **kwargs)
-
-        with swapped(accelerator, "clip_grad_norm_", clip_grad_norm_):
-            yield
-
     @watches("numerics", reads_device=True)
     def look_at_pass(
         self,
@@ -68,50 +48,36 @@ class Tracer:
         samples: Sequence[VisionSample],
     ) -> None:
         """Name rows whose log-probs are not finite, and the module from which that comes."""
-        rows = bad_rows(logps, grpo_batch.completion_mask) if self.on and self._host.model.training else ()
+        host = self._host
+        rows = bad_rows(logps, grpo_batch.completion_mask) if self.on and host.model.training else ()
         if not rows:
             return
-        inner = unwrapped(model)
-        # Where it is sharded, all ranks would have to.
-        again = partial(forward, inner, inputs, grpo_batch)
-        module = "" if self._sharded() else first_bad_module(inner, again)
-        named = self._called([samples[row] for row in rows]) if samples else [str(row) for row in rows]
-        self.on = False
-        self._tell("log-probs", rows, named, module)
+        module = ""
+        if not (host.is_deepspeed_enabled or host.is_fsdp_enabled):  # else all ranks would have to
+            inner = unwrapped(model)
+            module = first_bad_module(inner, partial(forward, inner, inputs, grpo_batch))
+        names = [row_name(samples[row], host.train_dataset) if samples else str(row) for row in rows[:_NAMED]]
+        self._tell("log-probs", rows, list(dict.fromkeys(names)), module)
 
     @watches("numerics", reads_device=True)
     def look_at_loss(self, loss: LossValue | tuple[LossValue, Any]) -> None:
         """Name a loss that is not finite."""
         if self.on and isinstance(loss, Tensor) and not bool(torch.isfinite(loss.detach())):
-            self.on = False
             self._tell("loss")
-
-    def _sharded(self) -> bool:
-        return self._host.is_deepspeed_enabled or self._host.is_fsdp_enabled
-
-    @watches("numerics", reads_device=True)
-    def _look_at_gradients(self, parameters: Sequence[Float[Tensor, "..."]]) -> None:
-        host = self._host
-        gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
-        norms = torch.stack(torch._foreach_norm(gradients)) if self.on and gradients else None
-        if norms is None or bool(norms.isfinite().all()):
-            return
-        module = bad_gradient([(name, weight.grad) for name, weight in host.model.named_parameters()])
-        self.on = False
-        self._tell("gradient", module=module)
 
     def _tell(
         self, tensor: str, rows: Sequence[int] = (), names: Sequence[str] = (), module: str = ""
     ) -> None:
-        """Say where the first value was not finite.
+        """Say where the first value was not finite; the others follow from it.
 
         Args:
-            tensor: ``log-probs``, ``loss`` or ``gradient``.
+            tensor: ``log-probs`` or ``loss``.
             rows: Of the micro-batch.
             names: What to call the first of them.
-            module: First with such an output, or parameter nearest to the loss with such a gradient.
+            module: First with such an output.
         """
         assert self._journal
+        self.on = False
         step = self._host.state.global_step + 1
         rank = self._host.args.process_index
         text = f"{tensor} not finite at step {step} on rank {rank}"
@@ -126,8 +92,3 @@ class Tracer:
         self._journal.add(
             "numerics", step=step, text=text, names=names, tensor=tensor, rows=rows, module=module
         )
-
-    def _called(self, samples: Sequence[VisionSample]) -> list[str]:
-        """Names for the rows of samples: of the first ones, each once."""
-        dataset = self._host.train_dataset
-        return list(dict.fromkeys(row_name(sample, dataset) for sample in samples[:_NAMED]))

@@ -22,9 +22,9 @@ def test_a_rank_above_the_first_says_it_as_an_error(tmp_path, rank, level):
     handler.emit = records.append
     logging.getLogger("swift").addHandler(handler)
     try:
-        tracer._tell("gradient", module="model.visual")
+        tracer._tell("log-probs", module="model.visual")
     finally:
         logging.getLogger("swift").removeHandler(handler)
     (record,) = records
     assert record.levelno == level
-    assert f"gradient not finite at step 5 on rank {rank}, first in model.visual" in record.getMessage()
+    assert f"log-probs not finite at step 5 on rank {rank}, first in model.visual" in record.getMessage()

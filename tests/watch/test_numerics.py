@@ -3,14 +3,11 @@
 import torch
 from torch import nn
 
-from swift_grpo_ext.trainer.numerics import bad_gradient, bad_rows, first_bad_module
+from swift_grpo_ext.trainer.numerics import bad_rows, first_bad_module
 
 
-def test_a_nan_gradient_is_named_and_the_dropped_updates_are_counted(watched_run):
+def test_updates_dropped_for_a_nan_gradient_are_counted(watched_run):
     run = watched_run("Good", callbacks="test_nan_gradient", max_steps=5)
-    (fault,) = [event for event in run.events if event["kind"] == "numerics"]
-    assert fault["text"].startswith("gradient not finite at step 2 on rank 0, first in ")
-    assert fault["module"] == "model.language_model.layers.0.mlp.up_proj.weight"
     assert [step["watch/skipped"] for step in run.steps] == [0, 1, 1, 1, 1]
     assert "grad_norm is not finite, and ms-swift drops such updates" in run.verdict("parameters-still")
     assert not list((run.folder / "watch").glob("numerics*")), "no batch is dumped"
@@ -29,12 +26,6 @@ def test_rows_are_looked_at_only_where_the_mask_is_on():
     assert bad_rows(values) == (0, 2)
     assert bad_rows(values, torch.tensor([[1, 0], [1, 1], [1, 1]])) == (2,)
     assert bad_rows(values[1:2]) == ()
-
-
-def test_the_gradient_nearest_to_the_loss_is_named_first():
-    bad, good = torch.tensor([torch.nan]), torch.zeros(1)
-    assert bad_gradient([("a", bad), ("b", bad), ("c", good), ("d", None)]) == "b (and 1 more)"
-    assert bad_gradient([("c", good)]) == ""
 
 
 def test_the_innermost_module_that_breaks_is_named():
