@@ -189,8 +189,8 @@ def _decode(source: images.ImageSource, key: str, where: str) -> Image.Image:
             logger.warning_once(f"swift-grpo-ext: {where} has {frames} frames; the first is used")
         if _has_orientation(decoded):
             logger.warning_once(
-                "swift-grpo-ext: pictures have an EXIF orientation, which nobody applies: boxes that were drawn "
-                "on the upright picture miss -> turn the files once: mogrify -auto-orient *.jpg"
+                "swift-grpo-ext: pictures have an EXIF orientation, which nobody applies: boxes that were "
+                "drawn on the upright picture miss -> turn the files once: mogrify -auto-orient *.jpg"
             )
     return _named(decoded, key, Origin(decoded.size, where))
 
