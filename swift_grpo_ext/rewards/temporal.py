@@ -39,8 +39,8 @@ def temporal_iou(completion: str, columns: Columns) -> Outcome:
 
     Several spans are taken as the union of their times, so overlapping ones count once.
 
-    Gold: ``solution`` (or ``timestamp``, ``timestamps``, ``answer``): one span or several, as numbers in
-        seconds or as text with seconds, clock times, or hours, minutes and seconds with their units.
+    Gold: ``solution`` (or ``timestamp``, ``timestamps``, ``answer``): one span or several, in seconds or
+        as clock times.
     Raises:
         Unscorable: No gold, or one without any span from an earlier to a later time.
     Rises with: The shared time, relative to the time in either.

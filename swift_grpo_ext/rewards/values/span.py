@@ -1,12 +1,12 @@
 """Moments of a video: two times, the earlier first, or several such pairs.
 
->>> read("12.5 to 30 s"), read("[12.5, 30]"), read("00:12 - 01:05.5"), read("from 1 min 30 s to 2m10s")
+>>> read("12.5 to 30 s"), read("[12.5, 30]"), read("00:12 - 01:05.5"), read("from 90 to 130 seconds")
 ([(12.5, 30.0)], [(12.5, 30.0)], [(12.0, 65.5)], [(90.0, 130.0)])
 >>> read('{"start": 1, "end": "0:02.5"}'), read('[{"timestamp": [1, 2]}]'), read("1-2, 3-4")
 ([(1.0, 2.5)], [(1.0, 2.0)], [(1.0, 2.0), (3.0, 4.0)])
 
-Times are seconds, clock times, or hours, minutes and seconds with their units. A pair whose end comes first
-is left out. Nothing else may stand there: ``not from 3 to 5``, ``3 to 5 or 6 to 8``, ``about 3 to 5``.
+Times are seconds or clock times. A pair whose end comes first is left out. Nothing else may stand there:
+``not from 3 to 5``, ``3 to 5 or 6 to 8``, ``about 3 to 5``, ``1 min to 2 min``.
 """
 
 import math
@@ -23,19 +23,12 @@ STARTS = ("start", "start_time", "begin", "from", "start_sec")
 ENDS = ("end", "end_time", "stop", "to", "end_sec")
 Span: TypeAlias = tuple[float, float]
 
-_N = r"\d{1,9}(?:[.,]\d{1,9})?"
-_TIME = (
-    rf"(?:\d{{1,3}}:)?\d{{1,4}}:{_N}|(?:{_N}\s?h(?:ours?|rs?)?\s?)?(?:{_N}\s?m(?:in(?:ute)?s?)?\s?)?(?:{_N}\s?s(?:ec(?:ond)?s?)?)"
-    rf"|(?:{_N}\s?h(?:ours?|rs?)?\s?)?{_N}\s?m(?:in(?:ute)?s?)?|{_N}\s?h(?:ours?|rs?)?|{_N}"
-)
+_N = r"\d{1,9}(?:\.\d{1,9})?"
+_TIME = rf"((?:\d{{1,3}}:)?\d{{1,4}}:{_N}|{_N})(?:\s?s(?:ec(?:ond)?s?)?)?"
 _SPAN = re.compile(
-    rf"[\[(<]?\s?(?:from |between )?({_TIME})>?\s{{0,2}}(?:-->|-|–|—|~|,|to|until|and)\s{{0,2}}"
-    rf"<?({_TIME})\s?[\])>]?",
-    re.IGNORECASE,
+    rf"[\[(<]?\s?(?:from )?{_TIME}>?\s{{0,2}}(?:-|–|—|~|,|to)\s{{0,2}}<?{_TIME}\s?[\])>]?", re.IGNORECASE
 )
 _BETWEEN = re.compile(r"\s{0,4}[,;\n]\s{0,4}(?:and )?| and ")
-_UNITS = re.compile(rf"({_N})\s?([hms])", re.IGNORECASE)
-_SECONDS = {"h": 3600, "m": 60, "s": 1}
 
 
 def read(text: str) -> list[Span]:
@@ -67,10 +60,7 @@ def _written(text: str) -> list[Span]:
 
 
 def _seconds(time: str) -> float:
-    plain = time.replace(",", ".")
-    if parts := _UNITS.findall(plain):
-        return sum(float(number) * _SECONDS[unit.lower()] for number, unit in parts)
-    return math.fsum(float(part) * 60**power for power, part in enumerate(reversed(plain.split(":"))))
+    return math.fsum(float(part) * 60**power for power, part in enumerate(reversed(time.split(":"))))
 
 
 def _walked(value: Json, depth: int = 0) -> list[Span]:
@@ -82,6 +72,5 @@ def _walked(value: Json, depth: int = 0) -> list[Span]:
         value = ends if len(ends) == 2 else list(value.values())
     if not isinstance(value, list) or depth > 4:
         return []
-    pair = len(value) == 2 and not any(isinstance(part, (dict, list)) for part in value)
-    spans = _written(" to ".join(map(str, value))) if pair else []
+    spans = _written(" to ".join(map(str, value))) if len(value) == 2 else []
     return spans or [span for part in value for span in _walked(part, depth + 1)]
