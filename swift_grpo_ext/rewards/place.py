@@ -46,11 +46,7 @@ THOUGHTS = {
     "<think>": "</think>",
     "<thinking>": "</thinking>",
     "<thought>": "</thought>",
-    "<thoughts>": "</thoughts>",
     "<reasoning>": "</reasoning>",
-    "<reason>": "</reason>",
-    "<analysis>": "</analysis>",
-    "<reflection>": "</reflection>",
     "<seed:think>": "</seed:think>",
     "<mm:think>": "</mm:think>",
     "<think:opensource>": "</think:opensource>",
@@ -76,8 +72,7 @@ ENDS = (
     "<turn|>", "<|eom_id|>", "<|user|>", "<|observation|>",
 )  # fmt: skip
 FENCE = "```"
-KEYS = ("answer", "final_answer", "答案", "result", "option", "choice", "value", "count", "number")
-MAX_READ = 40_000  # characters at the end of a completion that are looked at
+MAX_READ = 40_000  # characters at the end of what follows the thought that are looked at
 MAX_ANSWER_CHARS = 32_768  # a longer answer counts as none: no task needs it, and costs stay bounded
 MAX_WORDS = 12
 MAX_SHORT = 160  # characters of a short answer
@@ -106,6 +101,7 @@ _LABEL = re.compile(
 )
 _OPTION = re.compile(r"^[ *(\[]{0,4}[A-Z][).:]", re.MULTILINE)
 _ENDS_IN = re.compile(r"\b(?:is|are|equals)\s|=")
+_COLON = re.compile(r":\s{0,8}\n\s{0,8}")
 _MARKUP = re.compile(r"\*\*|__|^#{1,6} ")
 _TEXT = re.compile(r"\\(?:text|textbf|textit|mathrm|mathbf|boldsymbol|bf)\s?\{([^{}]{0,400})\}")
 _PAIRS = {
@@ -148,13 +144,10 @@ def behind_thought(completion: str) -> str:
     Raises:
         Unread: The thought is never closed.
     """
-    text = completion[-MAX_READ:]
-    mark = _last(_THOUGHT, _lower(text))
-    # A thought may have been opened before the part that is read.
-    first = mark[0] if mark else completion[:64].lstrip().lower() if len(text) < len(completion) else ""
-    if first.startswith(tuple(THOUGHTS)):
-        raise Unread(f"the thought is never closed, it ends in {text[-60:]!r}")
-    text = text[mark.end() :] if mark else text
+    mark = _last(_THOUGHT, _lower(completion))
+    if mark and mark[0] in THOUGHTS:
+        raise Unread(f"the thought is never closed, it ends in {completion[-60:]!r}")
+    text = completion[mark.end() if mark else 0 :][-MAX_READ:]
     text = text.strip().removeprefix("<s>").lstrip()
     while text.endswith(ENDS):
         text = text.removesuffix(next(filter(text.endswith, ENDS))).rstrip()
@@ -189,7 +182,7 @@ def _within(text: str, kind: Kind) -> str:
     inside = text if block is None else block
     if kind in ("long", "fenced"):
         return inside
-    if kind == "leading" or (block or "").startswith("**"):
+    if kind == "leading":
         inside = _MARKUP.sub("", inside)
     if "\\" in inside and (boxed := boxes(inside, last_line=block is None)):
         return ", ".join(dict.fromkeys(boxed)) if kind == "several" else _only(boxed)
@@ -217,17 +210,13 @@ def _is_short(text: str) -> bool:
 
 def _said(text: str, kind: Kind) -> str | None:
     """The answer that the last line, or a first paragraph of one line, gives; None if neither does."""
-    before, several, last = text[-2 * MAX_LINE :].rpartition("\n")
-    line = _MARKUP.sub("", last)
-    if match := _LABEL.search(line):
-        return line[match.end() :]
-    label = _MARKUP.sub("", before.rstrip().rpartition("\n")[2])
-    if any(each.end() == len(label) for each in _LABEL.finditer(label)):
-        return last
-    if kind == "leading":
-        marked = _OPTION.findall(text)
-        if several and len(marked) == 1 and _OPTION.match(last):
-            return last
+    tail = _MARKUP.sub("", text[-MAX_LINE:])
+    _, several, line = tail.rpartition("\n")
+    for stated in (line, _COLON.sub(": ", tail).rpartition("\n")[2]):  # "The answer is:" may be a line before
+        if match := _LABEL.search(stated):
+            return stated[match.end() :]
+    if kind == "leading" and several and _OPTION.match(line) and len(_OPTION.findall(text)) == 1:
+        return line
     if first := _LABEL.match(text):
         line_of_its_own, _, rest = text[first.end() :].partition("\n")
         if kind == "leading" or rest.startswith("\n"):
@@ -238,7 +227,7 @@ def _said(text: str, kind: Kind) -> str | None:
 
 def boxes(text: str, last_line: bool = True) -> list[str]:
     r"""The contents of each ``\boxed{}`` in a text, or in the last line that has one."""
-    marks = list(_BOX.finditer(text, max(0, len(text) - MAX_ANSWER_CHARS)))
+    marks = list(_BOX.finditer(text))
     line = text.rfind("\n", 0, marks[-1].start()) if marks and last_line else -1
     starts = [mark.end() for mark in marks[-8:] if mark.start() > line]
     return [text[start : closed_at(text, start)].strip() for start in starts]
@@ -279,11 +268,10 @@ def _located(text: str) -> str:
 
 
 def _in_json(text: str) -> str:
-    """The one short value that a JSON object has under a key such as ``answer``; else the text."""
+    """The one short value that a JSON object has under ``answer``; else the text."""
     fields = decoded(text, strict) if text.startswith("{") else None
-    values = [fields[key] for key in KEYS if key in fields] if isinstance(fields, dict) else []
-    short = len(values) == 1 and isinstance(values[0], (str, int, float))
-    return unwrapped(str(values[0])) if short else text
+    value = fields.get("answer") if isinstance(fields, dict) else None
+    return unwrapped(str(value)) if isinstance(value, (str, int, float)) else text
 
 
 def last_fenced(text: str) -> str:

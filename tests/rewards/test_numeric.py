@@ -221,7 +221,9 @@ def test_gold_that_is_not_one_number(gold):
         ("It is 42 or 43.", "43", 0),
         ("between 42 and 43", "43", 0),
         ("The answer is either 42 or 43", "42", 0),
-        ('{"value": 42}', "42", 1),
+        ('{"answer": 42}', "42", 1),
+        ('{"answer": 42, "value": 43}', "42", 1),
+        ('{"answer": 41, "answer": 42}', "42", 0),
         ("42, 43, 44", "42", 0),
     ],
 )
