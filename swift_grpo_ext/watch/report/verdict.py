@@ -19,7 +19,6 @@ CLEAR = 3.0  # standard errors by which a mean reward must have moved
 LEAST_EFFECT = 0.05
 _PATIENCE = 3  # fewer steps may be chance, or the first of a warmup, where the learning rate is 0
 _TYPED = ("num_generations", "beta", "temperature", "learning_rate")  # arguments that are facts of a run
-_RECENT = 50  # last steps that are searched for groups that taught nothing
 _AT_ITS_TOP = 0.95  # a reward that stays at this value or above has nothing left to learn
 
 
@@ -86,7 +85,6 @@ def judge(run: LoggedRun) -> RunVerdict:
     reasons = (
         *_of_held_out(run, history),
         *causes.values(),
-        *_silent_groups(run),
         *_damage(run),
         *_what_counts(run),
     )
@@ -180,33 +178,6 @@ def _of_monitors(run: LoggedRun) -> dict[str, str]:
         step = f" at step {event['step']}" if "step" in event else ""
         newest[name] = f"Monitor [{name}]{step}: {event.get('text', '')}"
     return newest
-
-
-def _silent_groups(run: LoggedRun) -> Iterable[str]:
-    """If most groups taught nothing: the savings, had prompts known for that been left out."""
-    shares = list(run.finite("frac_reward_zero_std").values())[-_RECENT:]
-    if not shares or statistics.fmean(shares) <= 0.5:
-        return
-    since = run.records[-_RECENT:][0]["step"]
-    known: list[bool] = []  # for each group of these steps: the prompt's previous group was silent
-    lost: list[bool] = []  # the same for the groups that taught something
-    for groups in run.rewards_of_prompts.values():
-        before = False
-        for step, rewards in groups.items():
-            silent = len(set(rewards)) == 1
-            known += [before] * (step >= since)
-            lost += [before] * (step >= since and not silent)
-            before = silent
-    said = f"In {statistics.fmean(shares):.0%} of the groups of the last {len(shares)} steps"
-    said += " all rewards were equal, so they taught nothing."
-    if not any(known):
-        yield f"{said} Which prompts these were is known once prompts repeat, with --log_completions true."
-        return
-    yield (
-        f"{said} To leave out prompts whose group before was already so would have spared "
-        f"{statistics.fmean(known):.0%} of the rollouts, and lost {statistics.fmean(lost or [0]):.0%} of the "
-        "groups that taught."
-    )
 
 
 def _typed(run: LoggedRun) -> RunFacts:

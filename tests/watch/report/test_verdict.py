@@ -141,27 +141,6 @@ def test_a_rise_that_is_clear_and_small_is_none(tmp_path):
     assert judge(read_run(write_run(tmp_path / "run", rewards))).headline.startswith("No clear change")
 
 
-def test_silent_groups_say_what_leaving_known_prompts_out_would_have_spared(tmp_path):
-    """Each of two prompts is asked every second step: one is always silent, one in every second visit."""
-    tables = []
-    for step in range(1, 41):
-        varies = step % 4 == 0
-        rows = {**table(step, "abcd", prompt=f"prompt {step % 2}"), "ext_format": [0.0] * 4}
-        tables.append(rows if varies else {**rows, "ext_choice": [0.0] * 4})
-    run = write_run(tmp_path / "run", [0.5] * 40, completions=tables, frac_reward_zero_std=0.75)
-    (reason,) = [each for each in judge(read_run(run)).reasons if "rewards were equal" in each]
-    assert reason.startswith("In 75% of the groups of the last 40 steps all rewards were equal")
-    # 19 later visits of the one, and 10 of the other: those that taught.
-    assert reason.endswith("would have spared 72% of the rollouts, and lost 100% of the groups that taught.")
-
-
-def test_silent_groups_without_completions_say_how_to_see_their_prompts(tmp_path):
-    run = write_run(tmp_path / "run", [0.5] * 40, frac_reward_zero_std=0.6)
-    assert any("with --log_completions true." in each for each in judge(read_run(run)).reasons)
-    run = write_run(tmp_path / "few", [0.5] * 40, frac_reward_zero_std=0.5)
-    assert not any("rewards were equal" in each for each in judge(read_run(run)).reasons)
-
-
 def test_a_long_run_is_judged_in_time_by_its_steps(tmp_path, monkeypatch):
     """All steps were looked through at each step, 50 s of processor time for 4,000."""
     asked = []
