@@ -1,6 +1,6 @@
 """Held-out rewards with Megatron: whole generation batches of rows, whose scores lie on several ranks."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -29,10 +29,10 @@ class MegatronHeldOut(HeldOut):
         self._loader: Any = None
         self.figures: dict[str, float] = {}  # of the newest evaluation
 
-    def begin(self, logged_names: Mapping[str, str]) -> None:
+    def begin(self) -> None:
         """The datasets are known: `features.decide` has said whether it evaluates."""
         if "held_out" in self._host.passes.features:
-            self._begin(logged_names)
+            self._begin()
             # ms-swift looks for it among figures that have no ``eval_`` here.
             args = self._host.args
             args.metric_for_best_model = args.metric_for_best_model.removeprefix("eval_")

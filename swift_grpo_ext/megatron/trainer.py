@@ -110,7 +110,7 @@ class MegatronGRPOTrainer(HostGRPOTrainer):
         folder = Path(self.args.output_dir)
         with self._ending_together(), claimed(folder, writes=self.is_main_process):
             tell_frame(self.reward_functions, frame_of(self.template.config))
-            self.held_out.begin(self.scoring.logged_names)
+            self.held_out.begin()
             with self.watching.watching():
                 super().train(train_dataset, val_dataset)
             self.held_out.end()

@@ -5,7 +5,7 @@ Without a progress bar: the line says how far the run is, and a bar would hide w
 
 import shutil
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from swift_grpo_ext.ms_swift.hf import PrinterCallbackNew, ProgressCallbackNew
@@ -28,23 +28,22 @@ def print_lines(host: Host, held_out: Callable[[], float | None]) -> None:
     """
     stock = (host.pop_callback(ProgressCallbackNew), host.pop_callback(PrinterCallbackNew))
     if any(stock):
-        names = zip(host.reward_func_names, host.scoring.reward_names, strict=True)
-        host.add_callback(_Printer(held_out, dict(names)))
+        host.add_callback(_Printer(held_out, several=len(host.reward_func_names) > 1))
 
 
 class _Printer(PrinterCallbackNew):
     """ms-swift's printer, which prints the line."""
 
-    def __init__(self, held_out: Callable[[], float | None], names: Mapping[str, str]) -> None:
+    def __init__(self, held_out: Callable[[], float | None], several: bool) -> None:
         super().__init__()
         self._held_out = held_out
-        self._names = names
+        self._several = several  # rewards
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
         """Log, and print the line."""
 
         def print_line(dictionary: Any, flush: bool) -> None:
-            line = log_line(dictionary, self._held_out(), terminal_width(), self._names)
+            line = log_line(dictionary, self._held_out(), terminal_width(), self._several)
             if line:
                 print(line, flush=flush)
 

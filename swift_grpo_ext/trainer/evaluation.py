@@ -24,19 +24,15 @@ class TrainerHeldOut(HeldOut):
 
     _host: Host
 
-    def begin(self, logged_names: Mapping[str, str]) -> None:
-        """The trainer is built: decide whether it evaluates, and by which reward the best is chosen.
-
-        Args:
-            logged_names: Of rewards, by the names under which they were asked for.
-        """
+    def begin(self) -> None:
+        """The trainer is built: decide whether it evaluates, and by which reward the best is chosen."""
         if self._host.eval_dataset is None or self._host.args.eval_strategy == "no":
             self.why_idle = "no held-out rows; --val_dataset"
         elif reason := self._reason():
             self.why_off = reason
             logger.info(f"swift-grpo-ext: held_out off ({reason})")
         else:
-            self._begin(logged_names)
+            self._begin()
 
     def _reason(self) -> str:
         """Reason why ms-swift's own evaluation is left as it is; empty if it is not."""

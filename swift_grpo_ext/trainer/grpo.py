@@ -91,7 +91,7 @@ class GRPOTrainer(HostGRPOTrainer):
             require_enough(len(self.train_dataset), self.args.generation_batch_size // self.num_generations)
             bound_prepared_images(self)
             self.monitors.begin()
-            self.held_out.begin(self.scoring.logged_names)
+            self.held_out.begin()
             if current_settings().console != "all":
                 print_lines(self, self.held_out.newest)
 

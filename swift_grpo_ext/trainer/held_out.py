@@ -10,7 +10,7 @@ import json
 import math
 import random
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -72,11 +72,11 @@ class HeldOut:
 
     # Before the first evaluation.
 
-    def _begin(self, logged_names: Mapping[str, str]) -> None:
+    def _begin(self) -> None:
         """The run evaluates: choose its rows, and the reward by which the best is chosen."""
         self.active = True
         self._choose_rows()
-        self._choose_metric(logged_names)
+        self._choose_metric()
 
     def _choose_rows(self) -> None:
         """Fix the rows for the run, as many as fill batches, by its seed: the same on all ranks."""
@@ -93,8 +93,8 @@ class HeldOut:
         logger.info(f"swift-grpo-ext [held-out] {words}")
         self._rows = f"{words}, {_digest(host.eval_dataset)}"
 
-    def _choose_metric(self, logged_names: Mapping[str, str]) -> None:
-        """Let ``--metric_for_best_model`` take a reward by the name that was typed.
+    def _choose_metric(self) -> None:
+        """Let ``--metric_for_best_model`` take a reward by its name.
 
         Raises:
             RefusedError: It resembles a reward's name without being one: the first evaluation would end the
@@ -102,13 +102,12 @@ class HeldOut:
         """
         args = self._host.args
         typed = args.metric_for_best_model or TOTAL
-        rewards = [*logged_names, *self._host.reward_func_names]
+        rewards = self._host.reward_func_names
         if meant := meant_metric(typed, rewards):
             where = f"--metric_for_best_model {typed}"
             fix = f"--metric_for_best_model {'eval_reward' if meant == TOTAL else meant}"
             raise RefusedError("no reward of this run has this name", where=where, fix=fix)
-        metric = metric_of(typed, rewards)
-        self._history.metric = logged_names.get(metric, metric)
+        self._history.metric = metric_of(typed, rewards)
         if self._history.metric != TOTAL:
             args.metric_for_best_model = f"rewards/{self._history.metric}/mean"
         elif "loss" in typed:

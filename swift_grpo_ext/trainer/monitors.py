@@ -243,17 +243,16 @@ class Monitors:
     def _reward_facts(
         self, scores: Rewards, size: int, samples: Sequence[VisionSample]
     ) -> Iterator[records.RewardFacts]:
-        """Facts of each reward that is for some of them, under the name that was typed."""
+        """Facts of each reward that is for some of them."""
         scoring = self._host.scoring
         any_asked = any(report.completions for report in scoring.counts.values())
-        names = zip(self._host.reward_func_names, scoring.reward_names, scores.T.tolist(), strict=False)
-        for name, called, column in names:
+        for name, column in zip(self._host.reward_func_names, scores.T.tolist(), strict=False):
             counts = scoring.counts.get(name, Report())
             if any_asked and name in scoring.counts and not counts.completions:  # for no row of this batch
                 continue
             facts = rollout_facts.reward_facts(
-                called,
-                column if called.startswith(PREFIX) else rollout_facts.meant_scores(column, size),
+                name,
+                column if name.startswith(PREFIX) else rollout_facts.meant_scores(column, size),
             )
             if counts.completions:
                 facts = replace(

@@ -1,7 +1,6 @@
 """Rewards in the trainer: each takes the same way on every rank, and all ranks judge them together."""
 
 from collections.abc import Callable, Mapping, Sequence
-from itertools import zip_longest
 from typing import Any, TypeAlias
 
 import torch
@@ -43,34 +42,35 @@ class Scoring:
         self._table: RewardTable = load_table(current_settings().reward_table)
         self._budget = Budget(current_settings().reward_failures)
         self._say = Once(logger.warning)
-        self._scored: dict[str, Scored] = {}  # by logged name
-        self.logged_names: dict[str, str] = {}  # of rewards, by the names under which they were asked for
-        self.counts: dict[str, Report] = {}  # of the last batch on all ranks, by logged name
+        self._scored: dict[str, Scored] = {}  # by name
+        self.counts: dict[str, Report] = {}  # of the last batch on all ranks, by name
 
     def guard(self, names: Sequence[str]) -> None:
-        """Put the trainer's reward functions behind guards.
+        """Put the trainer's reward functions behind guards, and log them by the names of ``--reward_funcs``.
 
-        ``names`` are those under which they were asked for; empty for a function that was given itself.
+        ``names`` are these; empty for a function that was given itself, which keeps its own name.
 
         Raises:
             RewardError: The reward table has a rule for a reward that nobody registered.
         """
         host = self._host
-        self.logged_names = dict(zip(names, host.reward_func_names, strict=False))
+        host.reward_func_names[: len(names)] = [
+            name or own for name, own in zip(names, host.reward_func_names, strict=False)
+        ]
         plugins = host.reward_model_plugins
-        for number, (function, metric, registered) in enumerate(
-            zip_longest(host.reward_funcs, host.reward_func_names, names, fillvalue="")
+        for number, (function, name) in enumerate(
+            zip(host.reward_funcs, host.reward_func_names, strict=False)
         ):
             if isinstance(function, nn.Module):
                 plugins[number] = over_plain_rows(plugins[number])
                 continue
-            scored = host.reward_funcs[number] = self._guarded(function, metric, registered)
-            self._scored[metric] = scored
-            self._require_rows(registered, scored)
-        require_known(sorted({*self._table.rewards}.difference(names, host.reward_func_names)), SETTING)
+            scored = host.reward_funcs[number] = self._guarded(function, name)
+            self._scored[name] = scored
+            self._require_rows(name, scored)
+        require_known(sorted({*self._table.rewards}.difference(host.reward_func_names)), SETTING)
 
     def _require_rows(self, name: str, scored: Scored) -> None:
-        """Warn at once, by a reward's typed name, if the dataset has no row of its tasks."""
+        """Warn at once, by a reward's name, if the dataset has no row of its tasks."""
         dataset, column, tasks = self._host.train_dataset, scored.task_column, scored.rule.tasks
         if tasks and column in (getattr(dataset, "column_names", None) or ()):
             values = set(map(str, dataset.unique(column)))
@@ -80,21 +80,19 @@ class Scoring:
                     f"{sorted(values)[:9]}, and its tasks are {tasks} -> correct `tasks` in {SETTING}"
                 )
 
-    def _guarded(self, function: Callable[..., object] | Any, name: str, registered: str) -> Scored:
+    def _guarded(self, function: Callable[..., object] | Any, name: str) -> Scored:
         """The function in its guard, with a limit if there is one, and its rule of the table."""
         if isinstance(function, OfCatalogue):
             return function
         kind = AwaitedScored if waits(function) else Scored
-        scored = kind(function, registered or name, limit=current_settings().reward_timeout)
-        scored.logged = name
-        scored.follow(self._table, name, registered)
+        scored = kind(function, name, limit=current_settings().reward_timeout)
+        scored.follow(self._table, name)
         return scored
 
     @property
     def reward_names(self) -> list[str]:
-        """The rewards of the run, as they were typed; none in a worker of Ray, whose driver scores."""
-        typed = {logged: name for name, logged in self.logged_names.items() if name}
-        return [typed.get(name, name) for name in getattr(self._host, "reward_func_names", ())]
+        """The rewards of the run; none in a worker of Ray, whose driver scores."""
+        return getattr(self._host, "reward_func_names", [])
 
     def settled(self, samples: Sequence[VisionSample], rewards: Rewards) -> Rewards:
         """Rewards on which all ranks agree: NaN is "not scored", all else is finite.

@@ -1,27 +1,22 @@
 """One readable line per step: ms-swift logs a dictionary of 1,900 characters."""
 
 from collections.abc import Mapping
-from types import MappingProxyType
 
 WIDTH = 120  # characters of a line at most
 _MOST_REWARDS = 4  # more rewards than this are not listed one by one
 _LEAST_FIRST = ("kl", "length", "each", "left", "seconds", "cut off", "held-out", "reward")
 
 Logs = Mapping[str, object]
-Names = Mapping[str, str]
-_AS_LOGGED: Names = MappingProxyType({})
 
 
-def step_line(
-    logs: Logs, held_out: float | None = None, width: int = WIDTH, names: Names = _AS_LOGGED
-) -> str:
+def step_line(logs: Logs, held_out: float | None = None, width: int = WIDTH, several: bool = False) -> str:
     """A step as a line; parts that exceed the width are left out, the least informative first.
 
     Args:
         logs: The step's logs by ms-swift, with ``global_step/max_steps`` and ``remaining_time``.
         held_out: The newest mean over held-out rows; None before the first.
         width: Maximum number of characters.
-        names: Reward names as the user typed them, by the names under which they are logged.
+        several: The run has several rewards: each is named, although a batch may hold only rows of one.
 
     Returns:
         The line; empty for logs of anything but a step (an evaluation, the end of a run).
@@ -31,7 +26,7 @@ def step_line(
     """
     if "global_step/max_steps" not in logs or not ("reward" in logs or "loss" in logs):
         return ""
-    parts = _parts({**logs, "held_out": held_out}, names)
+    parts = _parts({**logs, "held_out": held_out}, several)
     line = "  ".join(filter(None, parts.values()))
     for name in _LEAST_FIRST:
         if len(line) > width:
@@ -40,14 +35,14 @@ def step_line(
     return line
 
 
-def log_line(logs: Logs, held_out: float | None = None, width: int = WIDTH, names: Names = _AS_LOGGED) -> str:
+def log_line(logs: Logs, held_out: float | None = None, width: int = WIDTH, several: bool = False) -> str:
     """The line printed for any logs: of a step, an evaluation, the end of a run.
 
     Args:
         logs: The logs by ms-swift.
         held_out: The newest mean over held-out rows; if given, evaluations have already been printed.
         width: Maximum number of characters.
-        names: Reward names, as in `step_line`.
+        several: As in `step_line`.
 
     Returns:
         The line; empty for logs that need no line.
@@ -63,7 +58,7 @@ def log_line(logs: Logs, held_out: float | None = None, width: int = WIDTH, name
         figures = ((name, _figure(logs, f"eval_{name}")) for name in ("reward", "loss", "runtime"))
         words = "  ".join(f"{name} {value:.4g}" for name, value in figures if value is not None)
         return "" if held_out is not None else f"evaluation  {words}"[:width]
-    return step_line(logs, held_out, width, names)
+    return step_line(logs, held_out, width, several)
 
 
 def _figure(logs: Logs, *names: str) -> float | None:
@@ -78,7 +73,7 @@ def _said(form: str, logs: Logs, *names: str) -> str:
     return "" if value is None else form.format(value)
 
 
-def _parts(logs: Logs, names: Names) -> dict[str, str]:
+def _parts(logs: Logs, several: bool) -> dict[str, str]:
     """The parts of the line, in order; empty where nothing was logged."""
     unscored = "reward -" if "completions/mean_length" in logs else ""
     cut_off = _figure(logs, "completions/clipped_ratio")
@@ -86,7 +81,7 @@ def _parts(logs: Logs, names: Names) -> dict[str, str]:
     return {
         "step": f"step {logs['global_step/max_steps']}",
         "reward": _said("reward {:.3f}", logs, "reward") + _said(" ± {:.3f}", logs, "reward_std") or unscored,
-        "each": _each_reward(logs, names),
+        "each": _each_reward(logs, several),
         "held-out": _said("held-out {:.3f}", logs, "held_out"),
         "length": _said("length {:.0f}", logs, "completions/mean_length"),
         "cut off": "" if cut_off is None else f"cut off {100 * cut_off:.0f} %",
@@ -98,10 +93,9 @@ def _parts(logs: Logs, names: Names) -> dict[str, str]:
     }
 
 
-def _each_reward(logs: Logs, names: Names) -> str:
+def _each_reward(logs: Logs, several: bool) -> str:
     """The mean of each reward, if there are several."""
     logged = [name.split("/")[1] for name in logs if name.startswith("rewards/") and name.endswith("/mean")]
-    means = {names.get(name, name): _figure(logs, f"rewards/{name}/mean") for name in logged}
+    means = {name: _figure(logs, f"rewards/{name}/mean") for name in logged}
     words = [f"{name} {mean:.2f}" for name, mean in means.items() if mean is not None]
-    several = len(names) > 1 or len(words) > 1  # a batch may hold only rows of one of them
-    return "  ".join(words) if several and len(words) <= _MOST_REWARDS else ""
+    return "  ".join(words) if (several or len(words) > 1) and len(words) <= _MOST_REWARDS else ""

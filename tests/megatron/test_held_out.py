@@ -71,11 +71,11 @@ def test_each_evaluation_scores_the_same_rows(runs):
     assert [evaluation.step for evaluation in evaluations] == [1, 2, 3]
     assert {evaluation.rows for evaluation in evaluations} == {evaluations[0].rows}
     assert evaluations[0].rows.startswith("4 of 7 validation rows (seed 42), 4 sampled answers each, ")
-    scores = evaluations[0].scores["MadeUp"]
+    scores = evaluations[0].scores["made_up"]
     assert len(scores) == 4
     assert len(set(scores)) > 1
     # Completions are made up of the row and its place in the group alone, whatever the policy is.
-    assert all(evaluation.scores["MadeUp"] == scores for evaluation in evaluations)
+    assert all(evaluation.scores["made_up"] == scores for evaluation in evaluations)
 
 
 def test_the_last_rank_tells_and_the_best_is_named(runs):

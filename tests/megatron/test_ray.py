@@ -122,7 +122,7 @@ def test_a_completion_that_is_not_scored_is_not_in_the_loss(
     without = train_megatron(python, model, four_rows, tmp_path / "without", **arguments)
     assert_equal(by_ray, without)
     assert [4 < len(step) < 16 for step in by_ray.samples] == [True] * 3
-    for name in ("reward", "reward_std", "reward_coverage", "rewards/MadeUpOrNone/mean"):
+    for name in ("reward", "reward_std", "reward_coverage", "rewards/made_up_or_none/mean"):
         assert by_ray.logs[0][name] == pytest.approx(without.logs[0][name], abs=1e-6)
 
 

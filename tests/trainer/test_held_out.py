@@ -45,7 +45,7 @@ def test_each_row_is_scored_once_and_greedily(tiny_qwen, digits, rows, tmp_path)
     assert [len(one.scores["reward"]) for one in found] == [7] * 4
     # Nothing is learned, so the likeliest answers stay what they were; sampled ones would not.
     assert len({one.scores["reward"] for one in found}) == 1
-    assert found[0].scores["reward"] == found[0].scores["EvenCharacters"]
+    assert found[0].scores["reward"] == found[0].scores["even_characters"]
     assert logged(tmp_path)[0]["eval_reward"] == pytest.approx(found[0].interval().mean, abs=1e-6)
     assert logged(tmp_path)[0]["eval_reward_low"] == pytest.approx(found[0].interval().low, abs=1e-6)
     assert "eval_reward_change" in logged(tmp_path)[1]
@@ -100,9 +100,7 @@ def test_a_best_step_without_a_checkpoint_is_saved(tiny_qwen, digits, rows, tmp_
     assert (testing.newest_version(tmp_path) / f"checkpoint-{best.step}").is_dir()
 
 
-@pytest.mark.parametrize(
-    "metric", ["eval_reward", "even_characters", "EvenCharacters", "rewards/EvenCharacters/mean"]
-)
+@pytest.mark.parametrize("metric", ["eval_reward", "even_characters", "rewards/even_characters/mean"])
 def test_the_best_is_chosen_by_a_reward_as_it_is_typed(tiny_qwen, digits, rows, tmp_path, metric):
     run = {**RUN, "max_steps": 2}
     figures(

@@ -34,13 +34,13 @@ def test_completions_of_both_ranks_keep_their_rewards(tiny_qwen, digits, tmp_pat
     assert len(rows) == 16
     assert EQUAL in result.tail
     assert "the step takes the first batch" not in result.tail
-    assert [row["OddDigits"] for row in rows] == pytest.approx(
+    assert [row["odd_digits"] for row in rows] == pytest.approx(
         [score(row["completion"], row["solution"]) for row in rows]
     )
     groups = [rows[start : start + 4] for start in range(0, 16, 4)]
     assert len({row["images"][0] for row in rows}) > 1
     for group in groups:
-        scores = [row["OddDigits"] for row in group]
+        scores = [row["odd_digits"] for row in group]
         assert len({row["images"][0] for row in group}) == 1
         assert len(set(scores)) > 1
         mean = sum(scores) / 4

@@ -188,10 +188,10 @@ def test_a_hung_reward_of_the_users_costs_its_limit_and_the_run_goes_on(train, d
     steps, folder = train(digits.train, {"REWARD_TIMEOUT": "2"}, **options)
     assert time.monotonic() - started < 200
     assert len(steps) == 2
-    assert steps[0]["rewards/Hanging/timeouts"] == 1
-    assert steps[0]["rewards/Hanging/failures"] == 1
-    reasons = [row["reason"] for row in read_completions(folder) if "Hanging" in row["reason"]]
-    assert "no answer within 2 s" in [reason["Hanging"] for reason in reasons]
+    assert steps[0]["rewards/hanging/timeouts"] == 1
+    assert steps[0]["rewards/hanging/failures"] == 1
+    reasons = [row["reason"] for row in read_completions(folder) if "hanging" in row["reason"]]
+    assert "no answer within 2 s" in [reason["hanging"] for reason in reasons]
 
 
 @pytest.mark.usefixtures("quick_workers")

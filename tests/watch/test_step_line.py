@@ -33,17 +33,17 @@ def test_without_a_reference_it_is_the_entropy():
     assert "entropy 0.40" in step_line({name: value for name, value in LOGS.items() if name != "kl"})
 
 
-def test_each_reward_of_a_sum_is_named_as_it_was_typed_where_there_is_room():
-    logs = {**LOGS, "rewards/BarHeight/mean": 0.79, "rewards/ext_iou/mean": 0.05}
-    line = step_line(logs, width=200, names={"BarHeight": "bar_height"})
+def test_each_reward_of_a_sum_is_named_where_there_is_room():
+    logs = {**LOGS, "rewards/bar_height/mean": 0.79, "rewards/ext_iou/mean": 0.05}
+    line = step_line(logs, width=200)
     assert line.startswith("step 120/300  reward 0.512 ± 0.310  bar_height 0.79  ext_iou 0.05  length 143")
-    assert "bar_height" not in step_line(logs, width=90, names={"BarHeight": "bar_height"})
+    assert "bar_height" not in step_line(logs, width=90)
     assert "ext_iou" not in step_line({**LOGS, "rewards/ext_iou/mean": 0.05}, width=200)
 
 
 def test_rewards_one_by_one_are_worth_more_than_kl_and_length_where_all_do_not_fit():
-    logs = {**LOGS, "rewards/NearCount/mean": 0.79, "rewards/ext_choice/mean": 0.05, "remaining_time": "1m"}
-    line = step_line(logs, held_out=0.776, names={"NearCount": "near_count"})
+    logs = {**LOGS, "rewards/near_count/mean": 0.79, "rewards/ext_choice/mean": 0.05, "remaining_time": "1m"}
+    line = step_line(logs, held_out=0.776)
     assert line.startswith(
         "step 120/300  reward 0.512 ± 0.310  near_count 0.79  ext_choice 0.05  held-out 0.776"
     )
@@ -51,9 +51,8 @@ def test_rewards_one_by_one_are_worth_more_than_kl_and_length_where_all_do_not_f
 
 
 def test_the_one_reward_of_several_that_a_batch_has_rows_of_is_named():
-    logs = {**LOGS, "rewards/BarHeight/mean": 0.79}
-    names = {"BarHeight": "bar_height", "ext_iou": "ext_iou"}
-    assert "reward 0.512 ± 0.310  bar_height 0.79  length" in step_line(logs, names=names)
+    logs = {**LOGS, "rewards/bar_height/mean": 0.79}
+    assert "reward 0.512 ± 0.310  bar_height 0.79  length" in step_line(logs, several=True)
 
 
 def test_a_step_in_which_nothing_was_scored_has_a_line():

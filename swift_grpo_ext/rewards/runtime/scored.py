@@ -63,7 +63,7 @@ class Scored:
     Args:
         function: As ms-swift calls it: a batch of completions and columns, to a list of scores; or a
             coroutine function.
-        name: For people; `logged` is the one under which it is counted and logged.
+        name: Under which it is counted and logged.
         limit: Seconds for one completion, or for the batch of a function with ``whole_batch = True``; its own
             ``time_limit`` counts before that. It then runs in processes that can be killed, or in a thread if
             it is awaited.
@@ -96,7 +96,7 @@ class Scored:
             raise RewardError(f"a time limit of {self.limit} s", where=name, fix="give seconds above 0")
         self.call = partial(called, function, name)
         self.whole_batch = getattr(function, "whole_batch", False)
-        self.name = self.logged = name
+        self.name = name
         self.outcomes: list[Outcome] = []  # of the last batch
         if self.pool is not None and not self.one_by_one:
             self.pool.warm_up()  # it imports while the model loads
@@ -179,7 +179,7 @@ class Scored:
 
     def _take(self, batch: Batch, part: Part, reply: Reply) -> None:
         """Keep the outcomes of a part; count and report them."""
-        report = report_of(self.logged)
+        report = report_of(self.name)
         if reply.ended == "skipped":
             say(f"reward {self.name!r}: completions are {reply.value}")
             outcomes = [Outcome(None, reply.value, failed=True)] * len(part)

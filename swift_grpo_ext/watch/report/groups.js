@@ -23,7 +23,7 @@ function groupsOf(run) {
     for (const row of rows) {
       const prompt = JSON.stringify(OF_PROMPT.map(name => row[name]));
       if (!group || group.key !== prompt || group.samples.length >= run.size) groups.push((group = groupOf(row, prompt)));
-      const sample = sampleOf(row, run.names);
+      const sample = sampleOf(row);
       group.samples.push(sample);
       for (const [name, value] of Object.entries(sample.rewards)) if (value !== null) group.scored.add(name);
     }
@@ -51,14 +51,14 @@ function groupOf(row, key) {
   };
 }
 
-function sampleOf(row, names) {
+function sampleOf(row) {
   const rewards = {};
   for (const [name, value] of Object.entries(row))
-    if (!OTHERS.has(name) && (value === null || typeof value === "number")) rewards[names[name] ?? name] = value;
+    if (!OTHERS.has(name) && (value === null || typeof value === "number")) rewards[name] = value;
   const [read, reasons] = [objectOf(row.read), objectOf(row.reason)];
   const said = [...new Set([...Object.keys(read), ...Object.keys(reasons)])].map(name => {
     const parts = [textOf(read[name]) && `read ${textOf(read[name])}`, textOf(reasons[name])];
-    return `${names[name] ?? name}: ${parts.filter(Boolean).join("; ")}`;
+    return `${name}: ${parts.filter(Boolean).join("; ")}`;
   });
   const advantage = typeof row.advantages === "number" ? row.advantages : null;
   return { text: textOf(row.completion), rewards, advantage, regions: regionsOf(objectOf(row.regions).predicted), read: said };

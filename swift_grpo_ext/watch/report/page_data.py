@@ -73,7 +73,6 @@ def _curves(run: LoggedRun) -> dict[str, object]:
         "steps": run.records[-1].get("global_step/max_steps"),
         "logged": len(run.completions),
         "size": whole(run.arguments.get("num_generations")) or 8,
-        "names": run.names,
         "updates": list(map(run.arguments.get, _UPDATES)),
         "evaluated": run.evaluated,
     }

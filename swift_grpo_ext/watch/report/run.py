@@ -2,8 +2,8 @@
 
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
@@ -14,7 +14,6 @@ from swift_grpo_ext.watch.journal import GAINS, newest_version, read_completions
 
 T = TypeVar("T")
 Series = dict[int, float]  # one logged figure over the run, by optimizer step, in order
-Names = Mapping[str, str]  # reward names as typed, by the names under which ms-swift logs them
 Logged = dict[str, Any]  # with ``step``, an optimizer step; everything else is unchecked
 Completion = Logged  # a row of completions.jsonl
 
@@ -31,7 +30,6 @@ class LoggedRun:
     evaluated: int = 0  # completions logged in evaluation
     gains: tuple[str, ...] = ()  # lines of gains.json: features that were on, or off with the reason
     held_out: tuple[Evaluation, ...] = ()  # evaluations on held-out rows, in order
-    names: Names = field(default_factory=dict)  # of rewards logged under another name than the typed one
 
     @property
     def resumed_from(self) -> Path | None:
@@ -50,7 +48,9 @@ class LoggedRun:
     @cached_property
     def reward_names(self) -> list[str]:
         """Names of the reward functions."""
-        return _reward_names(self.records)
+        logged = (name for record in self.records for name in record)
+        means = (name for name in logged if name.startswith("rewards/") and name.endswith("/mean"))
+        return list(dict.fromkeys(name.split("/")[1] for name in means))
 
     @cached_property
     def rewards_of_prompts(self) -> dict[str, dict[int, list[float]]]:
@@ -72,8 +72,6 @@ def prompt_of(row: Completion) -> str:
 def read_run(output_dir: str | Path) -> LoggedRun:
     """The newest GRPO run in an output folder; after a resume into a new folder, only the part since.
 
-    Rewards have the names of ``--reward_funcs``, where the assignment is clear.
-
     Raises:
         OutputFolderError: The folder holds no GRPO run, or one that has not logged a step yet.
     """
@@ -84,44 +82,18 @@ def read_run(output_dir: str | Path) -> LoggedRun:
         raise OutputFolderError(
             "no GRPO step has been logged", where=str(folder), fix="wait for the first step of the run"
         )
-    arguments = _object(folder / "args.json")
-    names = _typed_names(arguments, steps)
     rows = read_completions(folder, damaged) if (folder / "completions.jsonl").is_file() else []
-    sampled = [
-        {**_renamed(row, names), "step": whole(row.get("step"))} for row in rows if row.get("split") != "eval"
-    ]
-    evaluations = (replace(each, scores=_renamed(each.scores, names)) for each in read_evaluations(folder))
+    sampled = [{**row, "step": whole(row.get("step"))} for row in rows if row.get("split") != "eval"]
     return LoggedRun(
         folder,
-        tuple({record["step"]: _renamed(record, names) for record in steps}.values()),
+        tuple({record["step"]: record for record in steps}.values()),
         tuple(_since_resumed(sampled)),
-        arguments,
+        _object(folder / "args.json"),
         tuple(damaged),
         evaluated=len(rows) - len(sampled),
         gains=read_gains(folder),
-        held_out=tuple(evaluations),
-        names=names,
+        held_out=tuple(read_evaluations(folder)),
     )
-
-
-def _reward_names(records: Iterable[Mapping[str, object]]) -> list[str]:
-    logged = (name for record in records for name in record)
-    means = (name for name in logged if name.startswith("rewards/") and name.endswith("/mean"))
-    return list(dict.fromkeys(name.split("/")[1] for name in means))
-
-
-def _typed_names(arguments: Mapping[str, object], records: Iterable[Mapping[str, object]]) -> Names:
-    """The typed name of each reward that is logged under another; empty where that is not clear."""
-    typed = [name for name in _as(list, arguments.get("reward_funcs")) if isinstance(name, str)]
-    logged = _reward_names(records)
-    unknown = [name for name in logged if name not in typed]
-    left = [name for name in typed if name not in logged]
-    return dict(zip(unknown, left, strict=True)) if len(unknown) == len(left) else {}
-
-
-def _renamed(figures: Mapping[str, T], names: Names) -> dict[str, T]:
-    """Metrics such as ``NAME`` and ``rewards/NAME/mean`` under the names that were typed."""
-    return {"/".join(names.get(part, part) for part in name.split("/")): figures[name] for name in figures}
 
 
 def _training_steps(records: Sequence[dict[str, object]]) -> Iterable[dict[str, object]]:

@@ -76,7 +76,7 @@ def test_what_was_read_and_why_it_scored_less_stand_beside_a_completion(groups):
     read = {"read": [{"ext_choice": "7"}] * 4}
     read |= {"reason": [{"ext_choice": "gold: 8", "ext_format": "unread: no tag"}] * 4}
     own = {"question": ["Which digit?"] * 4, "gold": ["8"] * 4}
-    (group,) = groups(table(1, ["7"] * 4) | read | own, reward_funcs=["my_choice", "ext_format"])
-    assert group["samples"][0]["read"] == ["my_choice: read 7; gold: 8", "ext_format: unread: no tag"]
-    assert list(group["samples"][0]["rewards"]) == ["my_choice", "ext_format"]
+    (group,) = groups(table(1, ["7"] * 4) | read | own)
+    assert group["samples"][0]["read"] == ["ext_choice: read 7; gold: 8", "ext_format: unread: no tag"]
+    assert list(group["samples"][0]["rewards"]) == ["ext_choice", "ext_format"]
     assert (group["question"], group["solution"]) == ("Which digit?", "8")

@@ -6,7 +6,6 @@ import math
 import pytest
 
 from swift_grpo_ext.errors import OutputFolderError
-from swift_grpo_ext.watch.held_out import Evaluation, append
 from swift_grpo_ext.watch.journal import Journal
 from swift_grpo_ext.watch.report import write_report
 from swift_grpo_ext.watch.report.bill import bill
@@ -126,23 +125,6 @@ def test_a_resumed_run_links_the_part_before(tmp_path):
     assert list(run.series("reward")) == [7, 8, 9, 10]
     page = write_report(tmp_path).html.read_text(encoding="utf-8")
     assert 'Resumed from checkpoint-6 of <a href="../v0-1/report.html">v0-1</a>' in page
-
-
-def test_rewards_have_the_names_that_were_typed(tmp_path):
-    folder = write_run(tmp_path / "run", [0.5] * 4, completions=[table(1, ["7"] * 4)])
-    arguments = {"num_generations": 4, "reward_funcs": ["my_choice", "ext_format"]}
-    (folder / "args.json").write_text(json.dumps(arguments))
-    append(folder, Evaluation(2, {"reward": (1.0,), "ext_choice": (1.0,)}))
-    run = read_run(folder)
-    assert run.reward_names == ["my_choice", "ext_format"]
-    assert run.names == {"ext_choice": "my_choice"}
-    assert list(run.held_out[0].scores) == ["reward", "my_choice"]
-
-
-def test_names_that_cannot_be_told_apart_stay(tmp_path):
-    folder = write_run(tmp_path / "run", [0.5] * 4)
-    (folder / "args.json").write_text(json.dumps({"reward_funcs": ["a", "b", "c"]}))
-    assert read_run(folder).reward_names == ["ext_choice", "ext_format"]
 
 
 def test_the_bill_is_of_the_mean_step(tmp_path):

@@ -6,11 +6,10 @@ import math
 import pytest
 
 from swift_grpo_ext.watch.journal import Journal
-from swift_grpo_ext.watch.report import run as run_module
 from swift_grpo_ext.watch.report import write_report
-from swift_grpo_ext.watch.report.run import read_run
+from swift_grpo_ext.watch.report.run import LoggedRun, read_run
 from swift_grpo_ext.watch.report.verdict import judge, trend
-from tests.watch.report.made_up_run import data_of, table, write_run
+from tests.watch.report.made_up_run import data_of, write_run
 
 
 @pytest.mark.parametrize(
@@ -144,8 +143,8 @@ def test_a_rise_that_is_clear_and_small_is_none(tmp_path):
 def test_a_long_run_is_judged_in_time_by_its_steps(tmp_path, monkeypatch):
     """All steps were looked through at each step, 50 s of processor time for 4,000."""
     asked = []
-    names = run_module._reward_names
-    monkeypatch.setattr(run_module, "_reward_names", lambda records: asked.append(1) or names(records))
+    names = LoggedRun.reward_names.func
+    monkeypatch.setattr(LoggedRun.reward_names, "func", lambda run: asked.append(1) or names(run))
     run = read_run(write_run(tmp_path / "run", [step / 100 for step in range(100)]))
     judge(run)
     assert len(asked) < 10
