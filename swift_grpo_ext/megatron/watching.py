@@ -112,10 +112,6 @@ def _watched(host: Any, figures: dict[str, Any]) -> Any:
         should_save=False,
         temperature=args.temperature,
         learning_rate=args.lr,
-        # A rollout's updates: Megatron counts optimizer steps, where transformers counts micro-batches.
-        gradient_accumulation_steps=1,
-        steps_per_generation=host.steps_per_generation,
-        num_iterations=1,
     )
     return SimpleNamespace(
         args=arguments,

@@ -125,7 +125,7 @@ class EngineCheck:
         if self._is_due:  # else nothing is read, and a GPU is not waited for
             self._hold_against(grpo_batch, logps, forwarded, samples)
 
-    @watches(PART, reads_device=True)
+    @watches(PART)
     def _hold_against(
         self,
         grpo_batch: GRPOBatch,

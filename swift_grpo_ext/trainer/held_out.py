@@ -98,7 +98,7 @@ class HeldOut:
 
         Raises:
             RefusedError: It resembles a reward's name without being one: the first evaluation would end the
-                run.
+                run. Or the best is to have the lowest reward.
         """
         args = self._host.args
         typed = args.metric_for_best_model or TOTAL
@@ -107,6 +107,12 @@ class HeldOut:
             where = f"--metric_for_best_model {typed}"
             fix = f"--metric_for_best_model {'eval_reward' if meant == TOTAL else meant}"
             raise RefusedError("no reward of this run has this name", where=where, fix=fix)
+        if args.greater_is_better is False and "loss" not in typed:
+            raise RefusedError(
+                "GRPO raises every reward, so the best checkpoint has the highest",
+                where="--greater_is_better false",
+                fix="leave it out, and let the reward be higher where the answer is better",
+            )
         self._history.metric = metric_of(typed, rewards)
         if self._history.metric != TOTAL:
             args.metric_for_best_model = f"rewards/{self._history.metric}/mean"
@@ -115,9 +121,7 @@ class HeldOut:
                 f"swift-grpo-ext: --metric_for_best_model {typed} chooses a checkpoint by the loss of GRPO, "
                 "which says nothing about its answers; --metric_for_best_model eval_reward"
             )
-        if args.greater_is_better is None:
-            args.greater_is_better = "loss" not in typed
-        self._history.greater_is_better = args.greater_is_better or "loss" in typed
+        args.greater_is_better = "loss" not in typed
 
     # An evaluation.
 

@@ -213,7 +213,7 @@ class Logging:
             split = "train" if host.model.training else "eval"
             host._logs["split"] = [split] * len(host._logs["prompt"])
 
-    @watches("means of the log", reads_device=True)
+    @watches("means of the log")
     def _settle_means(self) -> None:
         """Put in the token mean of ``kl``, and leave values that are not finite out of all means."""
         step = self._host.state.global_step

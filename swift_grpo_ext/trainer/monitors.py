@@ -202,7 +202,7 @@ class Monitors:
             host.control.should_training_stop = host.control.should_save = True
             host.control.should_evaluate = False
 
-    @watches("figures of the rollout", reads_device=True)
+    @watches("figures of the rollout")
     def _rollout_facts(self, samples: Sequence[VisionSample]) -> records.RolloutFacts:
         """Of all ranks: ms-swift has gathered what it logs, groups one after the other."""
         host = self._host

@@ -37,7 +37,7 @@ class Tracer:
         self._journal = journal
         self.on = not disabled("callbacks.trace_numerics")
 
-    @watches("numerics", reads_device=True)
+    @watches("numerics")
     def look_at_pass(
         self,
         logps: PerToken,
@@ -59,7 +59,7 @@ class Tracer:
         names = [row_name(samples[row], host.train_dataset) if samples else str(row) for row in rows[:_NAMED]]
         self._tell("log-probs", rows, list(dict.fromkeys(names)), module)
 
-    @watches("numerics", reads_device=True)
+    @watches("numerics")
     def look_at_loss(self, loss: LossValue | tuple[LossValue, Any]) -> None:
         """Name a loss that is not finite."""
         if self.on and isinstance(loss, Tensor) and not bool(torch.isfinite(loss.detach())):

@@ -1,8 +1,8 @@
 """Causes of learning nothing, or less than possible, over the last steps; the first that holds is reported.
 
 Loss, KL and movement alone prove little (weight decay moves parameters without any gradient). So a run is
-dead if no completion was scored, no parameter moved, no update was made, no completion had an advantage, or
-engine and trainer run different models; everything else is a warning.
+dead if no completion was scored, no parameter moved, no completion had an advantage, or engine and trainer
+run different models; everything else is a warning.
 """
 
 import math
@@ -101,11 +101,6 @@ def _still(steps: Steps, run: RunFacts) -> str:
     if steps[-1].moved is None:
         return f"the gradient was 0 for {_number(steps)}"
     return f"parameters did not move for {_number(steps)}: {_why_still(steps, run)}"
-
-
-@_cause("all-skipped", lambda step: step.skipped, dead=True)
-def _all_skipped(steps: Steps, run: RunFacts) -> str:
-    return f"every update was dropped for {_number(steps)}: {_why_skipped(steps, run)}"
 
 
 @_cause("no-advantage", _has_no_advantage, dead=True)

@@ -91,7 +91,6 @@ class HeldOutHistory:
     """The evaluations of a run, the best of them, and when to stop."""
 
     metric: str = TOTAL  # the reward that decides which is best
-    greater_is_better: bool = True
     evaluations: list[Evaluation] = field(default_factory=list)
 
     def add(self, evaluation: Evaluation) -> None:
@@ -119,7 +118,7 @@ class HeldOutHistory:
         The last of equal ones: over a few dozen rows means are often equal by chance, and its policy has been
         trained for longer.
         """
-        return max(reversed(self._scored), key=self._height, default=None)  # max returns the first of equals
+        return max(reversed(self._scored), key=self._mean, default=None)  # max returns the first of equals
 
     @property
     def best_in_words(self) -> str:
@@ -136,10 +135,8 @@ class HeldOutHistory:
     def _scored(self) -> list[Evaluation]:
         return [evaluation for evaluation in self.comparable if evaluation.scored(self.metric)]
 
-    def _height(self, evaluation: Evaluation) -> float:
-        """The mean, negated if less is better."""
-        mean = fmean(evaluation.scored(self.metric))
-        return mean if self.greater_is_better else -mean
+    def _mean(self, evaluation: Evaluation) -> float:
+        return fmean(evaluation.scored(self.metric))
 
     def why_stop(self, patience: int) -> str:
         """The reason to end the run, as a sentence: ``patience`` evaluations in a row without a better one.
@@ -149,7 +146,7 @@ class HeldOutHistory:
         scored = self._scored
         if not patience or not scored:
             return ""
-        best = max(scored, key=self._height)  # an equal one later is not better
+        best = max(scored, key=self._mean)  # an equal one later is not better
         since = len(scored) - 1 - scored.index(best)
         if since < patience:
             return ""
@@ -203,7 +200,7 @@ def append(folder: Path, evaluation: Evaluation) -> None:
 def read_evaluations(folder: Path) -> list[Evaluation]:
     """The evaluations of a run, in order, those repeated by a resumed run only once; empty without any."""
     try:
-        records = read_jsonl(folder / FILE, damaged=[])
+        records = read_jsonl(folder / FILE)
     except OutputFolderError:
         return []
     history = HeldOutHistory()

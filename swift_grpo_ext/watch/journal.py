@@ -14,7 +14,6 @@ from swift_grpo_ext.once import Once
 FOLDER = "watch"
 EVENTS = "events.jsonl"
 GAINS = "gains.json"  # in the output folder: the trainer's features, each on, or off with the reason
-Damaged = list[str] | None
 
 
 class Journal:
@@ -45,12 +44,12 @@ class Journal:
         self.write(append)
 
 
-def read_events(output_dir: str | Path, kinds: Collection[str] = ()) -> list[dict[str, object]]:
+def read_events(output_dir: str | Path, kinds: Collection[str] = ()) -> list[dict[str, Any]]:
     """Events of a run in order, of some kinds or all; empty if it was not watched."""
     path = Path(output_dir) / FOLDER / EVENTS
     if not path.is_file():
         return []
-    return [event for event in read_jsonl(path, damaged=[]) if not kinds or event.get("kind") in kinds]
+    return [event for event in read_jsonl(path) if not kinds or event.get("kind") in kinds]
 
 
 def newest_version(output_dir: str | Path) -> Path:
@@ -70,12 +69,12 @@ def newest_version(output_dir: str | Path) -> Path:
     return max(versions, key=lambda folder: int(folder.name[1:].split("-")[0]))
 
 
-def read_logging(output_dir: str | Path, damaged: Damaged = None) -> list[dict[str, Any]]:
+def read_logging(output_dir: str | Path) -> list[dict[str, Any]]:
     """Records of ``logging.jsonl`` of the newest run in a folder, one per logged step, in order."""
-    return read_jsonl(newest_version(output_dir) / "logging.jsonl", damaged)
+    return read_jsonl(newest_version(output_dir) / "logging.jsonl")
 
 
-def read_completions(output_dir: str | Path, damaged: Damaged = None) -> list[dict[str, object]]:
+def read_completions(output_dir: str | Path) -> list[dict[str, object]]:
     """Sampled completions of the newest run, one record each, in order: step, prompt, rewards, advantages.
 
     ms-swift writes one table of columns per logged step, and the last one again when training ends; this
@@ -83,7 +82,7 @@ def read_completions(output_dir: str | Path, damaged: Damaged = None) -> list[di
     """
     rows: list[dict[str, object]] = []
     previous: dict[str, object] = {}
-    for table in read_jsonl(newest_version(output_dir) / "completions.jsonl", damaged):
+    for table in read_jsonl(newest_version(output_dir) / "completions.jsonl"):
         if table != previous:
             columns = {name: column for name, column in table.items() if isinstance(column, list)}
             rows += [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=False)]
@@ -91,13 +90,13 @@ def read_completions(output_dir: str | Path, damaged: Damaged = None) -> list[di
     return rows
 
 
-def read_jsonl(path: Path, damaged: Damaged = None) -> list[dict[str, object]]:
+def read_jsonl(path: Path) -> list[dict[str, Any]]:
     """Records of a JSONL file. A partial last line, left by a killed run, is dropped.
 
-    Other lines that are not a JSON object are skipped, and their places collected in `damaged`.
+    Other lines that are not a JSON object are left out with a warning.
 
     Raises:
-        OutputFolderError: The file cannot be read; or, without `damaged`, a line is not a JSON object.
+        OutputFolderError: The file cannot be read.
     """
     lines = _lines(path)
     records = []
@@ -108,11 +107,8 @@ def read_jsonl(path: Path, damaged: Damaged = None) -> list[dict[str, object]]:
             record = None
         if isinstance(record, dict):
             records.append(record)
-        elif number < len(lines) and line.strip():
-            place = f"{path}:{number}"
-            if damaged is None:
-                raise OutputFolderError("line is not a JSON object", where=place)
-            damaged.append(place)
+        elif number < len(lines):
+            print(f"swift-grpo-ext: left out, as it is no JSON object: {path}:{number}", file=sys.stderr)
     return records
 
 

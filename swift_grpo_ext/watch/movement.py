@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from itertools import groupby
 from typing import Any
 
 import torch
@@ -44,32 +43,27 @@ class Sampler:
         generator = torch.Generator().manual_seed(0)
         # Places in some evenly spaced tensors; the number and sizes of the tensors must not change.
         self._places: dict[int, Tensor] = {}
+        weights = [torch.empty(0)]  # elements of its tensor that each sampled element represents
         chosen = min(len(present), limit)
         for number in torch.linspace(0, len(present) - 1, chosen).round().int().tolist():
             size = present[number].numel()
             places = torch.randint(size, (min(elements, size),), generator=generator)
+            weights.append(torch.full(places.shape, size / len(places)))
             self._places[number] = places.to(present[number].device)
-        # Number of elements of the tensor that each sampled element represents.
-        self._weights = [present[number].numel() / len(places) for number, places in self._places.items()]
-        self._elements = sum(present[number].numel() for number in self._places)
+        self._weights = torch.cat(weights)
         self._before = self._values()
 
     def look(self) -> Movement:
         """Changes since the last look."""
         before, self._before = self._before, self._values()
-        looks = zip(self._weights, self._before, before, strict=True)
-        moved = sum(weight * float((now != then).sum()) for weight, now, then in looks)
-        return Movement(self._elements, moved)
+        moved = self._weights[self._before != before]
+        return Movement(float(self._weights.sum()), float(moved.sum()))
 
-    def _values(self) -> list[Tensor]:
-        """The sampled elements of each tensor, on the CPU; neighbours of one type and device in one copy."""
+    def _values(self) -> Tensor:
+        """The sampled elements, on the CPU: the host waits for a single copy."""
         present = list(self._tensors())
         taken = [torch.take(present[number].detach(), places) for number, places in self._places.items()]
-        copied: list[Tensor] = []
-        for _, neighbours in groupby(taken, key=lambda values: (values.dtype, values.device)):
-            several = list(neighbours)
-            copied += torch.cat(several).cpu().split([len(values) for values in several])
-        return copied
+        return torch.cat([values.to(taken[0].device) for values in taken]).cpu() if taken else torch.empty(0)
 
 
 def local_parameters(model: torch.nn.Module) -> Iterator[Tensor]:

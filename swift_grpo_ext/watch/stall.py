@@ -1,7 +1,6 @@
 """A watchdog thread per rank reports a stalled phase; ranks share files, since collectives may hang."""
 
 import faulthandler
-import json
 import os
 import socket
 import sys
@@ -9,17 +8,16 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 
 from pydantic import TypeAdapter
 
 from swift_grpo_ext.folders import write_whole
-from swift_grpo_ext.watch.journal import Journal
+from swift_grpo_ext.watch.journal import Journal, read_events
 from swift_grpo_ext.watch.phases import Now, Phases
 
-EXIT_CODE = os.EX_TEMPFAIL  # of a run that was ended for a stall: worth a retry
 FIRST_LIMIT = 1800.0
 LEAST_LIMIT = 120.0
 HELD_LIMIT = 60.0  # seconds in which the watchdog, which looks every 5 s, could not run
@@ -34,13 +32,12 @@ class Beat:
     """One rank's last heartbeat; times are wall-clock, in seconds since 1970."""
 
     rank: int
-    step: int  # optimizer steps taken
     phase: str  # see `phases.PHASES`
     since: float  # start of the phase
     beat: float  # time of this heartbeat
-    where: str = ""  # place in the code; empty while all is well
-    pid: int = 0
-    host: str = ""
+    where: str  # place of the main thread in the code
+    pid: int = field(default_factory=os.getpid)
+    host: str = field(default_factory=socket.gethostname)
 
 
 _BEAT = TypeAdapter(Beat)
@@ -48,8 +45,7 @@ _BEAT = TypeAdapter(Beat)
 
 def write_beat(folder: Path, beat: Beat) -> None:
     """Replace the rank's file; a reader sees the old or the new one, never a partial one."""
-    own = asdict(beat) | {"pid": os.getpid(), "host": socket.gethostname()}
-    write_whole(folder / f"rank_{beat.rank}.json", json.dumps(own).encode())
+    write_whole(folder / f"rank_{beat.rank}.json", _BEAT.dump_json(beat))
 
 
 def read_beats(folder: Path, ranks: int, not_before: float = 0.0) -> dict[int, Beat]:
@@ -68,8 +64,7 @@ def in_words(beat: Beat, now: float) -> str:
     silent = now - beat.beat
     if silent > 60:
         return f"rank {beat.rank} (pid {beat.pid} on {beat.host}) gave no sign of life for {silent:.0f} s"
-    place = f", {beat.where}" if beat.where else ""
-    return f"rank {beat.rank} in {beat.phase} for {now - beat.since:.0f} s{place}"
+    return f"rank {beat.rank} in {beat.phase} for {now - beat.since:.0f} s, {beat.where}"
 
 
 def holders(beats: Mapping[int, Beat]) -> list[int]:
@@ -108,7 +103,7 @@ def limit_of(phase: str, longest: dict[str, float], fixed: float | None) -> floa
 
 @dataclass(eq=False)
 class Watchdog(threading.Thread):
-    """Watches one rank, and joins incidents that other ranks open."""
+    """Watches one rank, and reports a stalled phase that no other rank has reported yet."""
 
     phases: Phases
     journal: Journal
@@ -116,7 +111,6 @@ class Watchdog(threading.Thread):
     fixed_limit: float | None = None  # seconds for every phase; learned if None
     step: Callable[[], int] = lambda: 0  # returns the number of optimizer steps taken
     also: Callable[[], None] = lambda: None  # called at every look
-    abort: Callable[[], None] | None = None  # called on every rank if an incident is to end the run
     failed: Callable[[Exception], None] = lambda error: None  # called with the error that ended this thread
 
     def __post_init__(self) -> None:
@@ -124,9 +118,7 @@ class Watchdog(threading.Thread):
         self._interval = min(5.0, (self.fixed_limit or FIRST_LIMIT) / 4)
         self._started_at = time.time()
         self._done = threading.Event()
-        self._told: Now | None = None
-        # Incidents of an earlier run in the same folder are over.
-        self._incident = len(list(self.journal.folder.glob("stall_*.json")))
+        self._seen: Now | None = None  # the phase that last exceeded its limit
 
     def run(self) -> None:
         """Beat until `stop`. A crash in C code is reported with the Python line that called it."""
@@ -147,63 +139,31 @@ class Watchdog(threading.Thread):
         self.join(timeout=5)  # it may hang in a write; it is a daemon
 
     def beat(self) -> None:
-        """Look once: write a heartbeat, open an incident if over the limit, join those of other ranks."""
+        """Look once: write a heartbeat; over the limit write the stacks, and report unless a rank has."""
         self.also()
         now = self.phases.now
         passed = time.monotonic() - now.since
-        limit = limit_of(now.phase, self.phases.longest, self.fixed_limit)
-        self._give_sign(now, with_place=passed > limit / 2)
-        request = self.journal.folder / f"stall_{self._incident + 1}.json"
-        first = passed > limit and self._told != now
-        if first:
-            self._told = now
-            try:
-                request.touch(exist_ok=False)
-            except FileExistsError:  # another rank was faster
-                first = False
-            except OSError:  # the other ranks do not learn of it, but it is still printed
-                pass
-        if first or request.exists():
-            stacks = self._write_stacks()
-            self._give_sign(now, with_place=True)
-            if self.ranks > 1 and (first or self.abort):
-                self._done.wait(3 * self._interval)  # until the others have joined and read our heartbeat
-            if first:
-                self._tell(now, passed, limit, stacks)
-            if self.abort is not None:
-                self.abort()
-
-    def _give_sign(self, now: Now, *, with_place: bool) -> None:
-        where = where_main_thread_stands() if with_place else ""
-        since = time.time() - (time.monotonic() - now.since)  # as wall-clock time
-        beat = Beat(self.journal.rank, self.step(), now.phase, since, time.time(), where)
+        beat_at = time.time()
+        since = beat_at - passed
+        beat = Beat(self.journal.rank, now.phase, since, beat_at, where_main_thread_stands())
         self.journal.write(lambda: write_beat(self.journal.folder, beat))
+        limit = limit_of(now.phase, self.phases.longest, self.fixed_limit)
+        if passed <= limit or self._seen == now:
+            return
+        self._seen = now
+        stacks = self.journal.folder / f"stall_rank_{self.journal.rank}.txt"
+        self.journal.write(lambda: write_stacks(stacks))
+        if not any(stall["time"] > since for stall in read_events(self.journal.folder.parent, ("stall",))):
+            beats = read_beats(self.journal.folder, self.ranks, self._started_at)
+            text = describe_stall(now.phase, passed, limit, beats, self.ranks, beat_at)
+            self.journal.add("stall", step=self.step(), text=text, phase=now.phase, stacks=str(stacks))
+            print(f"swift-grpo-ext [stall] {text}; stacks: {stacks.parent}", file=sys.stderr, flush=True)
 
-    def _tell(self, now: Now, passed: float, limit: float, stacks: Path) -> None:
-        beats = read_beats(self.journal.folder, self.ranks, self._started_at)
-        text = describe_stall(now.phase, passed, limit, beats, self.ranks, time.time())
-        self.journal.add(
-            "stall",
-            step=self.step(),
-            text=text,
-            phase=now.phase,
-            seconds=passed,
-            limit=limit,
-            stacks=str(stacks),
-        )
-        print(f"swift-grpo-ext [stall] {text}; stacks: {stacks.parent}", file=sys.stderr, flush=True)
 
-    def _write_stacks(self) -> Path:
-        """Write this rank's stacks for the next incident."""
-        self._incident += 1
-        path = self.journal.folder / f"stall_{self._incident}_rank_{self.journal.rank}.txt"
-
-        def dump() -> None:
-            with open(path, "wb") as file:
-                faulthandler.dump_traceback(file)
-
-        self.journal.write(dump)
-        return path
+def write_stacks(path: Path) -> None:
+    """Write the stacks of all threads of this process."""
+    with open(path, "wb") as file:
+        faulthandler.dump_traceback(file)
 
 
 def describe_stall(

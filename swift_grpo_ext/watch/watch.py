@@ -14,7 +14,6 @@ from swift_grpo_ext.errors import DeadRunError, RefusedError
 from swift_grpo_ext.settings import current_settings
 from swift_grpo_ext.version import __version__
 from swift_grpo_ext.watch.causes import Cause
-from swift_grpo_ext.watch.checkpoints import newest_whole
 from swift_grpo_ext.watch.ending import EndRequest
 from swift_grpo_ext.watch.guard import watches
 from swift_grpo_ext.watch.journal import Journal
@@ -23,8 +22,8 @@ from swift_grpo_ext.watch.movement import Movement, Sampler, local_masters, loca
 from swift_grpo_ext.watch.phases import Bill, Billing, Phases
 from swift_grpo_ext.watch.records import EngineRecord, RolloutFacts, StepFacts
 from swift_grpo_ext.watch.resume_command import how_to_resume
-from swift_grpo_ext.watch.stall import EXIT_CODE, Watchdog
-from swift_grpo_ext.watch.watched import Tally, Watched, add_scalars, run_facts, updates_of_rollout
+from swift_grpo_ext.watch.stall import Watchdog
+from swift_grpo_ext.watch.watched import Tally, Watched, add_scalars, run_facts
 
 PATIENCE = 3  # steps in a row that most faults must last before they are reported
 UNSCORED_STEPS = 20  # steps in a row without a scored completion, after which the run ends
@@ -75,7 +74,6 @@ class Watch(TrainerCallback):
             fixed_limit=settings.stall_seconds,
             step=lambda: int(trainer.state.global_step),
             also=self._end_request.look_at_launcher,
-            abort=self._abort if settings.on_stall == "abort" else None,
             failed=partial(self.guard.turn_off, "watchdog"),
         )
 
@@ -127,14 +125,9 @@ class Watch(TrainerCallback):
         step = self._begun_at + 1
         rewards = " ".join(self._trainer.scoring.reward_names)
         report = Path(self._trainer.args.output_dir) / "report.html"
-        if not self._first:
-            return
-        logger.info(f"swift-grpo-ext {__version__}: step {step} begins; rewards {rewards}; report {report}")
-        updates = updates_of_rollout(self._trainer.args)
-        if self._begun_at % updates:
+        if self._first:
             logger.info(
-                f"swift-grpo-ext: the checkpoint lies between the {updates:g} updates of a rollout, and does "
-                "not keep it: a new rollout is sampled, so this run differs from an uninterrupted one"
+                f"swift-grpo-ext {__version__}: step {step} begins; rewards {rewards}; report {report}"
             )
 
     def end_step(
@@ -196,7 +189,7 @@ class Watch(TrainerCallback):
                 exit_status=self.exit_status,
             )
 
-    @watches("movement of parameters", reads_device=True)
+    @watches("movement of parameters")
     def _count_movement(self) -> None:
         if not self.monitor:  # it did not start, which has been reported
             return
@@ -222,13 +215,6 @@ class Watch(TrainerCallback):
             self.journal.add("bill", step=step, **bill._asdict())
             if last or step - self._begun_at == bill.steps:
                 logger.info(f"swift-grpo-ext [bill] {bill}")
-
-    def _abort(self) -> None:
-        """End a run that hangs. Called in the watchdog's thread, on every rank."""
-        whole = newest_whole(Path(self._trainer.args.output_dir))
-        text = f"swift-grpo-ext [stall] the run ends; newest whole checkpoint: {whole}"
-        print(text, file=sys.stderr, flush=True)
-        os._exit(EXIT_CODE)  # without waiting for other threads
 
     def tell(self, cause: Cause | None) -> None:
         """Log the cause, and write it to the journal."""

@@ -46,11 +46,6 @@ def run_facts(trainer: Watched) -> RunFacts:
     )
 
 
-def updates_of_rollout(args: Any) -> float:
-    """Optimizer steps that one rollout serves."""
-    return float(args.steps_per_generation * args.num_iterations / args.gradient_accumulation_steps)
-
-
 @dataclass
 class Tally:
     """Counts of one rank during one optimizer step; they are summed over the ranks."""

@@ -6,17 +6,17 @@ from swift_grpo_ext.watch.guard import Guard
 from swift_grpo_ext.watch.held_out import HeldOutHistory
 
 RANK = os.environ.get("RANK")
-attempt = Guard._attempt
+run = Guard.run
 
 
-def struck(guard, part, action, reads_device):
+def struck(guard, part, action):
     def raising():
         raise ValueError("injected on rank 1")
 
     hit = RANK == "1" and os.environ.get("STRUCK") in (part, "all")
-    return attempt(guard, part, raising if hit else action, reads_device)
+    return run(guard, part, raising if hit else action)
 
 
-Guard._attempt = struck
+Guard.run = struck
 if "FALL" in os.environ:
     HeldOutHistory.why_stop = lambda self, patience: "fallen" * (RANK == "0")

@@ -139,6 +139,11 @@ def test_a_misspelt_reward_is_refused_before_training(tiny_qwen, digits, rows, t
         figures(tiny_qwen, digits.train, tmp_path, val_dataset=rows, metric_for_best_model=typed, **RUN)
 
 
+def test_a_best_with_the_lowest_reward_is_refused(tiny_qwen, digits, rows, tmp_path):
+    with pytest.raises(RefusedError, match="--greater_is_better false] -> leave it out"):
+        figures(tiny_qwen, digits.train, tmp_path, val_dataset=rows, greater_is_better=False, **RUN)
+
+
 def test_a_reward_that_gets_no_better_stops_the_run(tiny_qwen, digits, rows, tmp_path):
     """Nothing is learned, so no evaluation is better than the first."""
     with told() as messages:

@@ -6,6 +6,7 @@ import os
 import signal
 import time
 from contextlib import suppress
+from datetime import timedelta
 
 import torch
 from swift.rewards import ORM, orms
@@ -76,18 +77,6 @@ class BlocksUntilTold(ORM):
         return any(stall["phase"] == "reward" for stall in stalls)
 
 
-class BlocksForEver(ORM):
-    """Blocks in its third call."""
-
-    calls = 0
-
-    def __call__(self, completions, **kwargs):
-        self.calls += 1
-        if self.calls == 3:
-            time.sleep(600)
-        return [good(text) for text in completions]
-
-
 class KillsWorkers(ORM):
     """Kills the workers that load data, as the machine does when memory runs out."""
 
@@ -114,7 +103,7 @@ class EntersAlone(ORM):
     def __call__(self, completions, **kwargs):
         self.calls += 1
         if self.calls == 1:
-            self.group = torch.distributed.new_group()
+            self.group = torch.distributed.new_group(timeout=timedelta(seconds=40))
         elif os.environ.get("RANK") == "0":
             torch.distributed.barrier(group=self.group)
         return [good(text) for text in completions]
@@ -128,10 +117,10 @@ class Slow(ORM):
         return [good(text) for text in completions]
 
 
-class SleepsOnRank1(ORM):
+class SleepsOnRank1(BlocksUntilTold):
     def __call__(self, completions, **kwargs):
         if os.environ.get("RANK") == "1":
-            time.sleep(600)
+            return super().__call__(completions, **kwargs)
         return [good(text) for text in completions]
 
 
@@ -167,7 +156,6 @@ class Kills(Good):
 for kind in (
     Kills,
     BlocksUntilTold,
-    BlocksForEver,
     KillsWorkers,
     EntersAlone,
     Slow,

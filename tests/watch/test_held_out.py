@@ -103,13 +103,6 @@ def test_a_run_stops_after_so_many_evaluations_without_a_better_one(right, patie
     assert not stops or reason.endswith(f" for {patience} evaluations")
 
 
-def test_less_is_better_where_that_was_said():
-    errors = history(*(evaluation(10 * n, wrong) for n, wrong in enumerate((12, 10, 30, 32), 1)))
-    errors.greater_is_better = False
-    assert "of step 20 for 2 evaluations" in errors.why_stop(2)
-    assert errors.why_stop(3) == ""
-
-
 def test_evaluations_of_other_rows_do_not_count():
     found = history(evaluation(10, 30, where="others"), evaluation(20, 20), evaluation(30, 10))
     assert found.why_stop(2) == ""

@@ -7,7 +7,6 @@ import pytest
 from swift_grpo_ext import testing
 from swift_grpo_ext.plugin_files import plugin_file
 from swift_grpo_ext.trainer.engine_check import EngineCheck
-from tests.trainer.runs import told
 
 FIGURES = ("reward", "grad_norm", "loss", "watch/entropy", "learning_rate")
 
@@ -69,20 +68,6 @@ def test_a_resumed_run_goes_on(whole, tiny_qwen, digits, tmp_path, monkeypatch):
     )
     check_goes_on(whole, tmp_path / "resumed")
     assert judged == [2, 3, 4], "a start has an engine of its own, whose first steps are compared"
-
-
-@pytest.mark.parametrize(("step", "says"), [(1, True), pytest.param(2, False, marks=pytest.mark.slow)])
-def test_a_run_inside_of_a_rollouts_updates_says_that_it_makes_a_new_one(
-    step, says, tiny_qwen, digits, tmp_path
-):
-    twice = {"num_iterations": 2, "save_steps": 1, "max_steps": 3}
-    testing.run_in_process("rlhf", arguments(tiny_qwen, digits, tmp_path / "whole", **twice))
-    checkpoint = testing.newest_version(tmp_path / "whole") / f"checkpoint-{step}"
-    with told() as messages:
-        again = arguments(tiny_qwen, digits, tmp_path / "run", **twice, resume_from_checkpoint=checkpoint)
-        testing.run_in_process("rlhf", again)
-    lines = [line for line in messages if "lies between the 2 updates of a rollout" in line]
-    assert len(lines) == says
 
 
 @pytest.mark.slow

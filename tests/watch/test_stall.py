@@ -1,7 +1,6 @@
 """A phase that lasts too long: who is where since when."""
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -18,7 +17,6 @@ from swift_grpo_ext.plugin_files import plugin_file
 from swift_grpo_ext.watch.journal import Journal, read_events
 from swift_grpo_ext.watch.phases import Phases
 from swift_grpo_ext.watch.stall import (
-    EXIT_CODE,
     FIRST_LIMIT,
     LEAST_LIMIT,
     Beat,
@@ -33,7 +31,7 @@ from swift_grpo_ext.watch.stall import (
 from tests.asserted_modes import asserting_mode
 from tests.watch.conftest import Run
 
-REWARD = Beat(rank=0, step=3, phase="reward", since=100, beat=200, where="at r.py:7 in score")
+REWARD = Beat(0, "reward", since=100, beat=200, where="at r.py:7 in score", pid=7, host="node")
 WAITS = replace(REWARD, rank=1, where="waiting for the other ranks in all_gather, called from t.py:9 in log")
 
 
@@ -53,46 +51,43 @@ def test_the_rank_that_does_not_wait_is_blamed():
         "rank 1 in reward for 100 s, waiting for the other ranks in all_gather, called from t.py:9 in log; "
         "no sign of life from rank 2; the others wait for rank 0"
     )
-    assert "rank 0 (pid 0 on ) gave no sign of life for 400 s" in in_words(REWARD, now=600)
+    assert "rank 0 (pid 7 on node) gave no sign of life for 400 s" in in_words(REWARD, now=600)
 
 
 def test_beats_are_read_back_and_those_of_an_earlier_run_are_passed_over(tmp_path):
     write_beat(tmp_path, REWARD)
     (tmp_path / "rank_1.json").write_text("{half")
-    assert read_beats(tmp_path, ranks=2)[0].pid == os.getpid()
+    assert read_beats(tmp_path, ranks=2) == {0: REWARD}
     assert read_beats(tmp_path, ranks=2, not_before=201) == {}
 
 
-def until(happened):
-    deadline = time.monotonic() + 60
-    while not happened():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-
-
-def test_every_rank_writes_its_stacks_and_one_tells(tmp_path):
+def test_one_rank_tells_of_a_stall_and_each_that_is_in_it_writes_its_stacks(tmp_path):
     dogs = []
     for rank in (0, 1):
         phases = Phases()
-        if rank == 0:
-            phases.rest_in("reward")
-            limit = 0.2
-        else:
-            limit = 60
-        dogs.append(Watchdog(phases, Journal(tmp_path, rank), 2, fixed_limit=limit))
-    dogs[1]._interval = 0.05
-    dogs[1].start()
-    until(lambda: read_beats(dogs[1].journal.folder, 2))
-    dogs[0].start()
-    until(lambda: read_events(tmp_path, ["stall"]) and (tmp_path / "watch/stall_1_rank_1.txt").is_file())
-    for dog in dogs:
-        dog.stop()
-    stalls = read_events(tmp_path, ["stall"])
-    assert [stall["rank"] for stall in stalls] == [0]
-    assert "rank 0 in reward" in stalls[0]["text"]
-    assert "rank 1 in start" in stalls[0]["text"]
+        phases.rest_in("reward")
+        dogs.append(Watchdog(phases, Journal(tmp_path, rank), 2, fixed_limit=0.01))
+    time.sleep(0.02)
+    for dog in [*dogs, *dogs]:
+        dog.beat()
+    (stall,) = read_events(tmp_path, ["stall"])
+    assert stall["rank"] == 0
+    assert "rank 0 in reward" in stall["text"]
     for rank in (0, 1):
-        assert "test_every_rank_writes" in (tmp_path / f"watch/stall_1_rank_{rank}.txt").read_text()
+        assert "test_one_rank_tells" in (tmp_path / f"watch/stall_rank_{rank}.txt").read_text()
+
+
+def test_a_later_stall_is_told_with_the_ranks_that_are_in_none(tmp_path):
+    stalled, other = (Watchdog(Phases(), Journal(tmp_path, rank), 2, fixed_limit=0.01) for rank in (1, 0))
+    other.fixed_limit = 60
+    for phase in ("reward", "rollout"):
+        stalled.phases.rest_in(phase)
+        time.sleep(0.02)
+        other.beat()
+        stalled.beat()
+    stalls = read_events(tmp_path, ["stall"])
+    assert [stall["phase"] for stall in stalls] == ["reward", "rollout"]
+    assert all("rank 0 in start" in stall["text"] for stall in stalls)
 
 
 def test_a_blocked_reward_is_told_with_its_place_and_the_run_goes_on(watched_run, tmp_path):
@@ -185,8 +180,8 @@ def test_a_signal_saves_the_step_and_ends(watched_run, reward, number, tmp_path)
     assert signal.getsignal(number) is handler
 
 
-def hanging(model, digits, output, reward, ranks, **overrides):
-    """A run of the real command that is to be ended for a stall."""
+def hanging(model, digits, output, reward):
+    """Two ranks of the real command, of which one waits for the other; the first reward that fails ends it."""
     plugin = __file__.replace("test_stall", "faulty_rewards")
     arguments = testing.grpo_arguments(
         model,
@@ -194,39 +189,20 @@ def hanging(model, digits, output, reward, ranks, **overrides):
         output,
         reward_funcs=f"test_{reward}",
         external_plugins=[plugin_file(), plugin],
-        **{"max_steps": 6, "save_strategy": "steps", "save_steps": 1, **overrides},
+        max_steps=6,
+        save_strategy="steps",
+        save_steps=1,
     )
-    words, env = asserting_mode(arguments, ranks)
-    env |= {"SWIFT_GRPO_EXT_STALL_SECONDS": "8", "SWIFT_GRPO_EXT_ON_STALL": "abort"}
-    return testing.run_swift("rlhf", words, ranks=ranks, env=env, timeout=280, check=False)
-
-
-@pytest.mark.slow
-def test_abort_names_the_newest_checkpoint_and_a_run_goes_on_from_it(tiny_qwen, digits, tmp_path):
-    result = hanging(tiny_qwen, digits, tmp_path / "hung", "BlocksForEver", ranks=1)
-    assert result.returncode == EXIT_CODE, result.tail[-2000:]
-    folder = testing.newest_version(tmp_path / "hung")
-    assert f"the run ends; newest whole checkpoint: {folder / 'checkpoint-2'}" in result.tail
-    arguments = testing.grpo_arguments(
-        tiny_qwen,
-        digits.train,
-        tmp_path / "resumed",
-        reward_funcs="test_Good",
-        external_plugins=[plugin_file(), __file__.replace("test_stall", "faulty_rewards")],
-        max_steps=4,
-        resume_from_checkpoint=folder / "checkpoint-2",
-    )
-    testing.run_in_process("rlhf", arguments)
-    steps = [row for row in testing.read_logging(tmp_path / "resumed") if "loss" in row]
-    assert [row["global_step/max_steps"] for row in steps] == ["3/4", "4/4"]
+    words, env = asserting_mode(arguments, 2)
+    env |= {"SWIFT_GRPO_EXT_STALL_SECONDS": "8", "SWIFT_GRPO_EXT_REWARD_FAILURES": "0"}
+    return testing.run_swift("rlhf", words, ranks=2, env=env, timeout=280, check=False)
 
 
 @pytest.mark.slow
 @pytest.mark.two_ranks
 def test_two_ranks_one_sleeps(tiny_qwen, digits, tmp_path):
-    result = hanging(tiny_qwen, digits, tmp_path, "SleepsOnRank1", ranks=2)
-    assert result.returncode != 0
-    assert not result.timed_out
+    result = hanging(tiny_qwen, digits, tmp_path, "SleepsOnRank1")
+    assert result.returncode == 0
     stalls = read_events(next(tmp_path.glob("v*")), ["stall"])
     assert "the others wait for rank 1" in stalls[0]["text"]
 
@@ -234,12 +210,12 @@ def test_two_ranks_one_sleeps(tiny_qwen, digits, tmp_path):
 @pytest.mark.slow
 @pytest.mark.two_ranks
 def test_two_ranks_one_never_enters_a_collective(tiny_qwen, digits, tmp_path):
-    result = hanging(tiny_qwen, digits, tmp_path, "EntersAlone", ranks=2)
+    result = hanging(tiny_qwen, digits, tmp_path, "EntersAlone")
     assert result.returncode != 0
     assert not result.timed_out
     folder = next(tmp_path.glob("v*"))
     stalls = read_events(folder, ["stall"])
     assert "a collective that another never enters" in stalls[0]["text"]
     assert "faulty_rewards.py" in stalls[0]["text"]
-    assert "EntersAlone" not in (folder / "watch/stall_1_rank_1.txt").read_text()
+    assert "EntersAlone" not in (folder / "watch/stall_rank_1.txt").read_text()
     assert (folder / "checkpoint-1/trainer_state.json").is_file(), "weights on every rank: rank 0 saved them"

@@ -143,9 +143,8 @@ def _renderer() -> Callable[..., str]:
 
 
 def run_names(runs: Sequence[LoggedRun]) -> list[str]:
-    """Short names of the runs: their folders, with a number where two are the same."""
-    names = ["/".join(run.folder.resolve().parts[-2:]) for run in runs]
-    return [name if names.count(name) == 1 else f"{name} ({number})" for number, name in enumerate(names, 1)]
+    """Short names of the runs: their folders."""
+    return ["/".join(run.folder.resolve().parts[-2:]) for run in runs]
 
 
 def _arguments(runs: Sequence[LoggedRun]) -> list[tuple[str, list[str], bool]]:

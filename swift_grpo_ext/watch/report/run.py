@@ -26,7 +26,6 @@ class LoggedRun:
     records: tuple[dict[str, Any], ...]  # logged training steps; ``record["step"]`` is the optimizer step
     completions: tuple[Completion, ...]  # logged in training; empty if the run did not log completions
     arguments: dict[str, Any] = field(default_factory=dict)  # ms-swift's, if args.json can be read
-    damaged: tuple[str, ...] = ()  # places of lines that could not be read
     evaluated: int = 0  # completions logged in evaluation
     gains: tuple[str, ...] = ()  # lines of gains.json: features that were on, or off with the reason
     held_out: tuple[Evaluation, ...] = ()  # evaluations on held-out rows, in order
@@ -76,20 +75,18 @@ def read_run(output_dir: str | Path) -> LoggedRun:
         OutputFolderError: The folder holds no GRPO run, or one that has not logged a step yet.
     """
     folder = newest_version(output_dir)
-    damaged: list[str] = []
-    steps = _since_resumed(_training_steps(read_logging(folder, damaged)))
+    steps = _since_resumed(_training_steps(read_logging(folder)))
     if not steps:
         raise OutputFolderError(
             "no GRPO step has been logged", where=str(folder), fix="wait for the first step of the run"
         )
-    rows = read_completions(folder, damaged) if (folder / "completions.jsonl").is_file() else []
+    rows = read_completions(folder) if (folder / "completions.jsonl").is_file() else []
     sampled = [{**row, "step": whole(row.get("step"))} for row in rows if row.get("split") != "eval"]
     return LoggedRun(
         folder,
         tuple({record["step"]: record for record in steps}.values()),
         tuple(_since_resumed(sampled)),
         _object(folder / "args.json"),
-        tuple(damaged),
         evaluated=len(rows) - len(sampled),
         gains=read_gains(folder),
         held_out=tuple(read_evaluations(folder)),

@@ -85,7 +85,7 @@ def judge(run: LoggedRun) -> RunVerdict:
     reasons = (
         *_of_held_out(run, history),
         *causes.values(),
-        *_damage(run),
+        *_not_finite(run),
         *_what_counts(run),
     )
     if of_all_steps:
@@ -142,8 +142,7 @@ def held_out_history(run: LoggedRun) -> HeldOutHistory:
     """The evaluations of a run, judged by the reward that chose its best checkpoint."""
     typed = str(run.arguments.get("metric_for_best_model") or TOTAL)
     rewards = {name for evaluation in run.held_out for name in evaluation.scores}
-    less_is_better = run.arguments.get("greater_is_better") is False and "loss" not in typed
-    return HeldOutHistory(metric_of(typed, rewards), not less_is_better, list(run.held_out))
+    return HeldOutHistory(metric_of(typed, rewards), list(run.held_out))
 
 
 def _held_out_change(history: HeldOutHistory, reward: str) -> Trend | None:
@@ -153,19 +152,14 @@ def _held_out_change(history: HeldOutHistory, reward: str) -> Trend | None:
     if change is None:
         return None
     first, last = (statistics.fmean(evaluation.scored(reward)) for evaluation in (scored[0], scored[-1]))
-    low, high = change.low, change.high
-    if reward == history.metric and not history.greater_is_better:
-        low, high = -high, -low
-    return Trend(first, last, low, high, str(change))
+    return Trend(first, last, change.low, change.high, str(change))
 
 
 def _of_held_out(run: LoggedRun, history: HeldOutHistory) -> Iterable[str]:
     """The best evaluation, and its checkpoint."""
-    best = history.best
-    if best is not None:
+    if best := history.best:
         checkpoint = run.folder / f"checkpoint-{best.step}"
-        left = ", ".join(path.name for path in sorted(run.folder.glob("checkpoint-*")))
-        gone = "; no checkpoint of that step is left here" + f", only {left}" * bool(left)
+        gone = "; no checkpoint of that step is left here"
         where = f": {checkpoint}" if checkpoint.is_dir() else gone
         yield f"Best held-out {history.metric} {history.best_in_words}, at step {best.step}{where}."
 
@@ -222,11 +216,8 @@ def _steps(run: LoggedRun) -> Iterable[StepFacts]:
         )
 
 
-def _damage(run: LoggedRun) -> Iterable[str]:
-    """Sentences about damaged lines of the log, and metrics that are not finite."""
-    if run.damaged:
-        lines = "line was" if len(run.damaged) == 1 else "lines were"
-        yield f"{len(run.damaged)} damaged {lines} left out, the first: {run.damaged[0]}."
+def _not_finite(run: LoggedRun) -> Iterable[str]:
+    """The main metrics that are not finite in some step."""
     names = ("loss", "grad_norm", "reward")
     if bad := [name for name in names if not all(map(math.isfinite, run.series(name).values()))]:
         yield f"Not finite in at least one step: {', '.join(bad)}."

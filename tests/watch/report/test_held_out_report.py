@@ -33,16 +33,14 @@ def test_the_verdict_names_the_best_checkpoint(tmp_path):
 
 
 def test_the_verdict_is_by_the_reward_that_chose_the_best(tmp_path):
-    """--metric_for_best_model names one of the rewards, of which less is better."""
+    """--metric_for_best_model names one of the rewards."""
     run_with(tmp_path, [10, 10])
-    (tmp_path / "args.json").write_text('{"metric_for_best_model": "errors", "greater_is_better": false}')
-    for step, wrong in ((30, 5), (40, 20)):
-        errors = tuple(float(row < wrong) for row in range(40))
-        append(tmp_path, Evaluation(step, {"reward": (0.5,) * 40, "errors": errors}, 1.0, "40 rows"))
+    (tmp_path / "args.json").write_text('{"metric_for_best_model": "place"}')
+    for step, right in ((30, 20), (40, 5)):
+        place = tuple(float(row < right) for row in range(40))
+        append(tmp_path, Evaluation(step, {"reward": (0.5,) * 40, "place": place}, 1.0, "40 rows"))
     reasons = judge(read_run(tmp_path)).reasons
-    assert any(
-        reason.startswith("Best held-out errors 0.125") and "at step 30" in reason for reason in reasons
-    )
+    assert any(reason.startswith("Best held-out place 0.5") and "at step 30" in reason for reason in reasons)
 
 
 def test_a_fall_is_worse_than_a_rising_training_reward(tmp_path):
