@@ -122,8 +122,6 @@ def _watched(host: Any, figures: dict[str, Any]) -> Any:
         num_generations=host.num_generations,
         beta=host.beta,
         scoring=host.scoring,
-        is_deepspeed_enabled=False,
-        is_fsdp_enabled=False,
         guard=host.guard,
         _metrics=figures,
     )

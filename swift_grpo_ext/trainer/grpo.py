@@ -132,7 +132,7 @@ class GRPOTrainer(HostGRPOTrainer):
         if not self.args.resume_only_model:
             require_whole(resume_from_checkpoint)
         with (
-            exit_status_of_saving(Path(self.args.output_dir)),
+            exit_status_of_saving(),
             ending_together(),
             claimed(Path(self.args.output_dir), writes=self.accelerator.is_main_process),
             self.monitors.watching(),

@@ -78,10 +78,8 @@ class Monitors:
         self._enter(name)
         try:
             yield
-        except BaseException:
-            self._leave(name, failed=True)
-            raise
-        self._leave(name)
+        finally:
+            self._leave(name)
 
     @watches("phases")
     def _enter(self, name: str) -> None:
@@ -89,9 +87,9 @@ class Monitors:
             self.watch.phases.enter(name)
 
     @watches("phases")
-    def _leave(self, name: str, failed: bool = False) -> None:
+    def _leave(self, name: str) -> None:
         if self.watch:
-            self.watch.phases.leave(name, failed)
+            self.watch.phases.leave(name)
 
     @contextmanager
     def encoding(self) -> Iterator[None]:
@@ -229,7 +227,6 @@ class Monitors:
         return records.RolloutFacts(
             groups=len(completions) // size if size else 0,
             rewards=tuple(self._reward_facts(scores, size, samples)),
-            reward_std=figures.get("reward_std"),
             advantaged=rollout_facts.advantaged_share(
                 list(host._logs["advantages"])[-len(scores) :], figures
             ),

@@ -22,7 +22,6 @@ FEW_GROUPS = 8  # fewer groups without an advantage may be chance: small batches
 _HALF = 0.5
 _RECENT = 20  # steps in which dropped updates are counted
 _LASTING = 3  # steps in a row in which the same reward skips completions: a batch may lack its rows by chance
-_NOISE = 1e-6  # standard deviations of a reward below this are noise; ms-swift treats its groups as equal
 
 
 @dataclass(frozen=True)
@@ -158,11 +157,11 @@ def _unscored(steps: Steps, _run: RunFacts) -> str:
         return ""
     reward = min(rewards, key=lambda reward: reward.scored)
     why = (
-        reward.reason or "None or NaN means that it could not: look for a missing column or an answer format"
+        reward.reason or "None or NaN means that it could not; look for a missing column or an answer format"
     )
     return (
         f"reward {reward.name} scored only {_percent(reward.scored)} of the completions that it is for; the "
-        f"others take no part in the update. {why}"
+        f"others take no part in the update: {why}"
     )
 
 
@@ -250,16 +249,13 @@ def _why_no_advantage(steps: Steps, run: RunFacts) -> str:
         )
     if all(step.rollout.identical == 1 for step in steps):
         return f"in every group {_identical_completions(run)}"
-    noise = f" but for noise of {last.reward_std:.1g}" if 0 < (last.reward_std or 0) < _NOISE else ""
     constant = _joined(*map(_constant, last.rewards))
     deeper = [
         rule.words(steps, run)
         for rule in _RULES
         if rule.id in ("cut-off", "unread") and all(map(rule.holds, steps))
     ]
-    differ = "" if constant or deeper else ", although rewards differ between groups"
-    equal = f"every reward in every group is equal{noise}{differ}"
-    return _joined(equal, *deeper[:1], constant, last.example)
+    return _joined("every reward in every group is equal", *deeper[:1], constant, last.example)
 
 
 def _identical_completions(run: RunFacts) -> str:

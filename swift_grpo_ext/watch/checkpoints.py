@@ -1,6 +1,5 @@
 """Whole checkpoints: a partly written one is moved aside, and never resumed from."""
 
-import errno
 import json
 import os
 import sys
@@ -76,21 +75,14 @@ def saving(output_dir: Path, step: int, first: bool) -> Iterator[None]:
 
 
 @contextmanager
-def exit_status_of_saving(output_dir: Path) -> Iterator[None]:
-    """Context in which a full disk or an unfinished checkpoint ends the process with `SAVE_FAILED`.
+def exit_status_of_saving() -> Iterator[None]:
+    """Context in which an unfinished checkpoint ends the process with `SAVE_FAILED`.
 
     Raises:
-        SystemExit: With that status, after printing the newest whole checkpoint of the folder.
-        OSError: Any but a full disk.
+        SystemExit: With that status, after printing the newest whole checkpoint.
     """
     try:
         yield
-        return
     except UnfinishedSaveError as error:
-        failure: Exception = error
-    except OSError as error:
-        if error.errno != errno.ENOSPC:
-            raise
-        failure = error
-    print(failure, _in_words(output_dir), sep="\n", file=sys.stderr)
-    raise SystemExit(SAVE_FAILED) from failure
+        print(error, file=sys.stderr)
+        raise SystemExit(SAVE_FAILED) from error

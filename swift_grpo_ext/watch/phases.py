@@ -83,7 +83,6 @@ class Phases:
         self._seconds: defaultdict[str, float] = defaultdict(float)
         self._marks: list[tuple[str, torch.cuda.Event | None]] = []  # the phase that ended, and the event
         self.longest: dict[str, float] = {}  # longest stretch of each phase, seconds
-        self.failed_in = ""  # the innermost phase that raised an error
         self.now = Now("start", clock())
 
     def enter(self, phase: str) -> None:
@@ -91,10 +90,8 @@ class Phases:
         self._names.append(phase)
         self._turn()
 
-    def leave(self, phase: str, failed: bool = False) -> None:
-        """End the current phase, if it is this one; ``failed`` if an error ended it."""
-        if failed:
-            self.failed_in = self.failed_in or phase
+    def leave(self, phase: str) -> None:
+        """End the current phase, if it is this one."""
         if self._names[-1] == phase and len(self._names) > 1:
             self._names.pop()
             self._turn()

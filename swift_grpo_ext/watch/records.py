@@ -23,7 +23,6 @@ class RolloutFacts:
 
     groups: int = 0
     rewards: tuple[RewardFacts, ...] = ()
-    reward_std: float | None = None  # mean standard deviation within groups
     advantaged: float | None = None  # share of completions whose advantage is not 0
     coverage: float | None = None  # share of completions that can be compared with others of their group
     zero_variance: float | None = None  # share of groups whose rewards are all equal

@@ -226,9 +226,8 @@ class Watch(TrainerCallback):
 
     @watches("events")
     def failed(self, error: BaseException) -> None:
-        """Write the error that ended training, and its phase, to the journal."""
-        text = f"{type(error).__name__}: {error}"
-        self.journal.add("failed", phase=self.phases.failed_in or self.phases.now.phase, text=text[:4000])
+        """Write the error that ended training to the journal."""
+        self.journal.add("failed", text=f"{type(error).__name__}: {error}"[:4000])
 
     def close(self) -> None:
         """Stop the watchdog and restore the signals, however training ended."""

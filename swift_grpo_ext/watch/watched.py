@@ -24,8 +24,6 @@ class Watched(Protocol):
     accelerator: Any
     model: nn.Module
     optimizer: Any
-    is_deepspeed_enabled: bool
-    is_fsdp_enabled: bool
     num_generations: int
     beta: float
     scoring: Any  # our `Scoring`

@@ -84,7 +84,7 @@ def held_out_of(texts, answered=()):
     )
     held_out = TrainerHeldOut(host, Settings())
     with told() as messages:
-        held_out._begin({})
+        held_out._begin()
         for evaluation in answered:
             held_out._history.add(evaluation)
         with held_out.evaluating():

@@ -21,7 +21,6 @@ RUN = RunFacts(num_generations=8)
 GOOD_ROLLOUT = RolloutFacts(
     groups=8,
     rewards=(RewardFacts("iou", 1.0, 0.0, 0.2),),
-    reward_std=0.3,
     advantaged=0.9,
     zero_variance=0.1,
     identical=0.0,
@@ -81,7 +80,7 @@ NO_SIGNAL = {
     "all completions are the same text": ({"identical": 1.0}, {}),
     "no two completions of a group were scored by the same rewards": ({"coverage": 0.0}, {}),
     "reward iou returned 0 for 100 %": ({"rewards": (RewardFacts("iou", 1.0, 0.0, 1.0),)}, {}),
-    "although rewards differ between groups": ({}, {}),
+    "every reward in every group is equal": ({}, {}),
 }
 
 

@@ -195,27 +195,6 @@ def test_a_full_disk_leaves_whole_checkpoints_only(kind, tiny_qwen, digits, tmp_
         figures(tiny_qwen, digits.train, tmp_path / "again", **RUN, resume_from_checkpoint=half)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["completions.jsonl", "logging.jsonl"])
-def test_a_full_disk_under_a_log_of_ms_swift_names_the_whole_checkpoint(
-    name, tiny_qwen, digits, tmp_path, monkeypatch, capfd
-):
-    opened = io.open
-
-    def without_room(file, *args, **kwargs):
-        if str(file).endswith(name) and list(Path(file).parent.glob("checkpoint-1")):
-            raise OSError(28, "No space left on device", str(file))
-        return opened(file, *args, **kwargs)
-
-    monkeypatch.setattr("builtins.open", without_room)
-    with pytest.raises(SystemExit) as ended:
-        figures(tiny_qwen, digits.train, tmp_path, **RUN, log_completions=True)
-    assert ended.value.code == SAVE_FAILED
-    said = capfd.readouterr().err
-    assert f"[Errno 28] No space left on device: '{newest_version(tmp_path) / name}'" in said
-    assert f"the newest whole checkpoint is {newest_version(tmp_path) / 'checkpoint-1'}" in said
-
-
 OURS = ("gains.json", "events.jsonl")
 
 

@@ -59,7 +59,7 @@ def test_b3_a_reward_that_differs_by_rounding_only(watched_run):
     run = watched_run("Noise", weight_decay=0)
     assert all(step["watch/moved"] > 0.5 and step["watch/advantaged"] == 0 for step in run.steps)
     text = run.verdict("no-advantage")
-    assert "every reward in every group is equal but for noise of " in text
+    assert "every reward in every group is equal; " in text
     assert "reward test_Noise returned 0 for 100 %" in text
 
 

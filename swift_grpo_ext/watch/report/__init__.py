@@ -81,7 +81,7 @@ def write_report(
     folders = [output_dir] if isinstance(output_dir, (str, Path)) else output_dir
     runs = [read_run(folder) for folder in folders]
     verdicts = tuple(map(judge, runs))
-    names = run_names(runs)
+    names = ["/".join(run.folder.resolve().parts[-2:]) for run in runs]
     script = "\n".join((_FOLDER / name).read_text(encoding="utf-8") for name in _SCRIPTS)
     text = _renderer()(
         title=title or ("GRPO run" if len(runs) == 1 else f"{len(runs)} GRPO runs"),
@@ -140,11 +140,6 @@ def _renderer() -> Callable[..., str]:
         ) from None
     environment = Environment(loader=FileSystemLoader(_FOLDER), autoescape=True, undefined=StrictUndefined)
     return environment.get_template("report.html.j2").render
-
-
-def run_names(runs: Sequence[LoggedRun]) -> list[str]:
-    """Short names of the runs: their folders."""
-    return ["/".join(run.folder.resolve().parts[-2:]) for run in runs]
 
 
 def _arguments(runs: Sequence[LoggedRun]) -> list[tuple[str, list[str], bool]]:
