@@ -13,7 +13,6 @@ from jaxtyping import Bool
 from torch import Tensor
 
 from swift_grpo_ext.group.micro_batch import MicroBatch
-from swift_grpo_ext.group.vision_once import VisionOnce
 from swift_grpo_ext.group.zero_advantage import needed_tokens, zero_advantage_rows
 from swift_grpo_ext.ms_swift.shared import GRPOBatch
 from swift_grpo_ext.trainer.host import Host
@@ -76,33 +75,23 @@ class BatchRecords:
 
 
 class PassWork:
-    """Counts the passes of one rank while it trains; see `watch.phases.SAVED`."""
+    """Counts the tokens of one rank's passes while it trains; see `watch.phases.Bill`."""
 
     def __init__(self, host: Host) -> None:
         self._host = host
         self.guard = host.guard
         self._counts: Counter[str] = Counter()
-        self._encoded = 0
 
     @watches("count of passes")
-    def add(self, record: BatchRecord, forwarded: Sequence[MicroBatch], vision: VisionOnce | None) -> None:
+    def add(self, record: BatchRecord, forwarded: Sequence[MicroBatch]) -> None:
         """Count a pass over parts of a micro-batch, and passes that were left out before it."""
-        whole = record.batch
-        assert whole is not None
+        assert record.batch is not None
         passes = 1 + record.skipped
         record.skipped = 0
-        if not self._host.model.training:
-            return
-        tokens = whole.given["input_ids"].numel()
-        done = sum(part.pack.layout.length if part.pack else tokens for part in forwarded)
-        counts = {"passes": 1, "stock passes": passes, "tokens": done, "stock tokens": passes * tokens}
-        if vision:
-            encoded = vision.cache.images - self._encoded
-            self._encoded = vision.cache.images
-            rows = range(len(whole.completion_mask))
-            number = sum(len(images.of_rows(rows)) for images in (whole.media or {}).values())
-            counts |= {"images": encoded, "stock images": passes * number}
-        self._counts.update(counts)
+        if self._host.model.training:
+            tokens = record.batch.given["input_ids"].numel()
+            done = sum(part.pack.layout.length if part.pack else tokens for part in forwarded)
+            self._counts.update({"tokens": done, "stock tokens": passes * tokens})
 
     def drain(self) -> Counter[str]:
         """The counts since the last call."""

@@ -184,7 +184,7 @@ class Monitors:
 
         Args:
             grad_norm: Before clipping.
-            work: Done in its passes; see `watch.phases.SAVED`.
+            work: Tokens of its passes; see `watch.phases.Bill`.
             engine: The comparison of engine and trainer, if one was due at this step.
         """
         host = self._host

@@ -231,7 +231,7 @@ class Passes:
         record.forwarded = made.tokens
         if made.note:
             self._say(made.note)
-        self.work.add(record, made.forwarded, self._vision_of(self.features))
+        self.work.add(record, made.forwarded)
         return made.logps, made.entropies
 
     def _attempt(self, kind: PassKind, asked: Asked, features: Features) -> Attempt[PassRecord]:

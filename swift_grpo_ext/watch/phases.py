@@ -43,8 +43,6 @@ SHORTER = {  # options that shorten a phase
     "save": "a larger --save_steps",
     "evaluate": "a larger --eval_steps",
 }
-# Counted work: NAME for the work done, ``stock NAME`` for what ms-swift alone would do.
-SAVED = {"tokens": "tokens forwarded", "images": "images encoded", "passes": "passes"}
 FIRST = 5  # steps covered by the first bill
 EVERY = 50  # steps covered by each later bill
 _WORTH_A_WORD = 0.3  # share of the time from which a hint is printed
@@ -131,10 +129,10 @@ class Bill(NamedTuple):
 
     steps: int
     seconds: Mapping[str, float]  # by phase, summed over the steps
-    work: Mapping[str, float]  # work done, and work that ms-swift alone would do: see `SAVED`
+    work: Mapping[str, int]  # ``tokens`` forwarded, and the ``stock tokens`` that ms-swift would forward
 
     def __str__(self) -> str:
-        """The two longest phases, the saved work, and how to shorten the longest phase."""
+        """The two longest phases, the saved tokens, and how to shorten the longest phase."""
         total = sum(self.seconds.values())
         longest = Counter(self.seconds).most_common(2) if total else []
         parts = [f"{PHASES[name]} {_percent(spent / total)}" for name, spent in longest]
@@ -147,7 +145,7 @@ class Bill(NamedTuple):
 
 
 class Billing:
-    """Adds up the steps of one rank, and the `SAVED` work done in them."""
+    """Adds up the steps of one rank, and the tokens that it forwards in them."""
 
     def __init__(self) -> None:
         self._seconds: Counter[str] = Counter()
@@ -171,10 +169,9 @@ class Billing:
         return bill
 
 
-def _saved(work: Mapping[str, float]) -> str:
-    pairs = [(work.get(name, 0), work.get(f"stock {name}", 0), what) for name, what in SAVED.items()]
-    saved = [f"{_percent(1 - ours / stock)} of {what}" for ours, stock, what in pairs if ours < stock]
-    return f"; saved {', '.join(saved)}" if saved else ""
+def _saved(work: Mapping[str, int]) -> str:
+    ours, stock = (work.get(name, 0) for name in ("tokens", "stock tokens"))
+    return f"; saved {_percent(1 - ours / stock)} of tokens" if ours < stock else ""
 
 
 def _percent(share: float) -> str:
