@@ -46,6 +46,8 @@ FEATURES: dict[str, Feature] = {
     "reduced_recompute": Feature(("trainer",), of_pass=True),
     # Completions without a gradient are left out of the policy's forward pass.
     "skip_zero_advantage": Feature(("trainer",), needs="shared_prefix", of_pass=True),
+    # Images of the next generation batch are prepared while this one trains.
+    "prepare_ahead": Feature(("trainer",)),
     # The reference is a copy of the trained weights where adapters turned off are not the initial model.
     "reference_copy": Feature(),
     # The first pass of each kind is compared with ms-swift's own.

@@ -31,7 +31,6 @@ GONE_SETTINGS = {
 GONE_FEATURES = {
     "balanced_ranks": "groups stay on their rank; leave the name out",
     "engine_old_logps": "old log-probs are never the engine's; leave the name out",
-    "prepare_ahead": "images are prepared when their rows are due; leave the name out",
 }
 # Commands, and options of a command.
 GONE_COMMANDS = {

@@ -29,17 +29,17 @@ def test_a_switch_comes_before_a_reason_and_a_reason_before_idle():
         return "why; --what"
 
     reasons = dict.fromkeys(("vision_once", "skip_old_logps"), why)
-    idle = dict.fromkeys(("vision_once", "shared_prefill"), lambda: "no images")
+    idle = dict.fromkeys(("vision_once", "prepare_ahead"), lambda: "no images")
     features = decided("trainer", Settings(disable="skip_old_logps"), reasons, idle)
     assert features.why_off == {
         "skip_old_logps": "switched off; SWIFT_GRPO_EXT_DISABLE without trainer.skip_old_logps",
         "vision_once": "why; --what",
     }
-    assert features.why_idle == {"shared_prefill": "no images"}
-    assert "shared_prefill" not in features
+    assert features.why_idle == {"prepare_ahead": "no images"}
+    assert "prepare_ahead" not in features
     gains = facts_of(features, SIZES, 4)["gains"]
     assert gains["vision_once"] == {"state": "off", "why": "why", "fix": "--what"}
-    assert gains["shared_prefill"] == {"state": "idle", "why": "no images", "fix": ""}
+    assert gains["prepare_ahead"] == {"state": "idle", "why": "no images", "fix": ""}
 
 
 def test_what_needs_a_feature_is_off_with_it():

@@ -24,6 +24,7 @@ from swift_grpo_ext.models.family import Capability
 from swift_grpo_ext.settings import Settings
 from swift_grpo_ext.trainer.distributed import agreed_max, gathers_parameters
 from swift_grpo_ext.trainer.host import Early, Host, base_model
+from swift_grpo_ext.trainer.look_ahead import why_not_ahead
 from swift_grpo_ext.trainer.monitors import why_unwatched
 from swift_grpo_ext.trainer.noise import noise_in, noise_in_config, noise_of_run
 from swift_grpo_ext.trainer.old_pass import old_reason, teachers
@@ -43,6 +44,11 @@ def decide(host: Host, settings: Settings) -> Features:
     unshared = switched_off(settings, "trainer", "shared_prefix") or prefix
     if unshared and host.template.padding_free:  # only a pack tells its rows apart
         head = head or f"padding_free without shared_prefix ({unshared})"
+    images = {
+        "vision_once": lambda: _vision_reason(host, base, family),
+        "prepare_ahead": lambda: why_not_ahead(host.template),
+    }
+    no_images = dict.fromkeys(images, lambda: "the model takes no images")
     reasons = {
         "shared_prefix": lambda: prefix,
         "skip_old_logps": lambda: old_reason(host),
@@ -55,10 +61,8 @@ def decide(host: Host, settings: Settings) -> Features:
     }
     idle = {"held_out": lambda: host.held_out.why_idle, "reference_copy": lambda: why_no_copy(host)}
     if host.is_multimodal:
-        reasons["vision_once"] = lambda: _vision_reason(host, base, family)
-    else:
-        idle["vision_once"] = lambda: "the model takes no images"
-    return decided("trainer", settings, reasons, idle)
+        return decided("trainer", settings, reasons | images, idle)
+    return decided("trainer", settings, reasons, idle | no_images)
 
 
 def frozen_modules(base: nn.Module, family: VisionFamily) -> list[nn.Module]:

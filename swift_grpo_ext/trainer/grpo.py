@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -37,6 +37,7 @@ from swift_grpo_ext.trainer.group_cut import cut_by_groups
 from swift_grpo_ext.trainer.host import Early
 from swift_grpo_ext.trainer.image_memory import bound_prepared_images
 from swift_grpo_ext.trainer.logging import Logging
+from swift_grpo_ext.trainer.look_ahead import LookAhead
 from swift_grpo_ext.trainer.loss_fixes import chunks_add_up, loss_fixes, over_our_pass, reduced_once
 from swift_grpo_ext.trainer.monitors import Monitors
 from swift_grpo_ext.trainer.noise import turn_off_unasked_dropout
@@ -90,6 +91,7 @@ class GRPOTrainer(HostGRPOTrainer):
             super().__init__(model, *args, **kwargs)
             require_enough(len(self.train_dataset), self.args.generation_batch_size // self.num_generations)
             bound_prepared_images(self)
+            self.look_ahead = LookAhead(self)
             self.monitors.begin()
             self.held_out.begin()
             if current_settings().console != "all":
@@ -136,6 +138,7 @@ class GRPOTrainer(HostGRPOTrainer):
             ending_together(),
             claimed(Path(self.args.output_dir), writes=self.accelerator.is_main_process),
             self.monitors.watching(),
+            closing(self.look_ahead),
         ):
             self.held_out.resume(resume_from_checkpoint)
             with suppress(NothingTrained):  # its exit status is set
@@ -154,9 +157,9 @@ class GRPOTrainer(HostGRPOTrainer):
     def get_batch_samples(
         self, epoch_iterator: Iterator[list[Row]], *args: Any, **kwargs: Any
     ) -> tuple[list[Any], Int[Tensor, ""] | int | None]:
-        """The next rows of the dataset."""
+        """The next rows of the dataset; images of those behind them are prepared meanwhile."""
         with self.monitors.phase("data"):
-            return super().get_batch_samples(epoch_iterator, *args, **kwargs)
+            return super().get_batch_samples(self.look_ahead.over(epoch_iterator), *args, **kwargs)
 
     def training_step(
         self, model: nn.Module, inputs: list[Row], *args: Any, **kwargs: Any

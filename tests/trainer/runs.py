@@ -18,7 +18,7 @@ FIGURES = ("loss", "grad_norm", "kl", "reward", "entropy/mean", "clip_ratio/regi
 CHANGING_FEATURES = ("llava_onevision",)
 STOCK = {
     "DISABLE": "trainer.shared_prefix,trainer.vision_once,trainer.skip_old_logps,trainer.chunked_logps,"
-    "trainer.shared_prefill,trainer.reduced_recompute,callbacks.report"
+    "trainer.shared_prefill,trainer.reduced_recompute,trainer.prepare_ahead,callbacks.report"
 }
 
 

@@ -245,6 +245,7 @@ def test_a_text_model_has_no_images_to_encode(digits, tmp_path):
     found = decide(unstarted_trainer(model, rows, tmp_path / "run"), Settings())
     assert found.why_idle == {
         "vision_once": "the model takes no images",
+        "prepare_ahead": "the model takes no images",
         "held_out": "no held-out rows; --val_dataset",
         "reference_copy": "the reference is a model of its own",
     }
