@@ -130,7 +130,7 @@ def test_a_script_is_read_and_not_run(tmp_path):
         f"touch {tmp_path}/ran\nexport A=1\nB=$A swift rlhf --x '$(touch {tmp_path}/ran)' --y ${{C:-7}} \\\n"
         f'  --external_plugins "$(swift-grpo-ext path)"\n'
     )
-    (rlhf,) = launch.all("rlhf")
+    (rlhf,) = launch.commands
     assert rlhf.environ == {"A": "1", "B": "1"}
     assert rlhf.words[-1] == PLUGIN
     assert "7" in rlhf.words

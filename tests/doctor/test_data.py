@@ -188,7 +188,7 @@ def test_words_that_the_script_does_not_say_leave_rows_and_rewards_checked(tmp_p
     )
     verdict = command.verdict_of(["train.sh"])
     assert {"row-tags", "reward-column"} <= {one.rule for one in verdict.findings}
-    assert 'options in $EXTRA "$@"' in verdict.closing
+    assert "options in $EXTRA $@" in verdict.closing
 
 
 def test_rows_for_evaluation_need_the_gold_too(folder, found_in):
@@ -244,8 +244,8 @@ def test_rows_are_looked_for_where_the_script_goes(folder):
     words = (
         "--rlhf_type grpo --model Qwen/Qwen2.5-VL-3B-Instruct --dataset rows.jsonl --reward_funcs accuracy"
     )
-    Path("train.sh").write_text(f"cd {folder}/data\nswift rlhf {words}\n")
-    assert "reward-column" in {one.rule for one in command.verdict_of(["train.sh"]).findings}
+    Path("data/train.sh").write_text(f'cd "$(dirname "$0")"\nswift rlhf {words}\n')
+    assert "reward-column" in {one.rule for one in command.verdict_of(["data/train.sh"]).findings}
 
 
 def test_images_that_a_program_of_the_script_may_write_are_not_missed(folder):

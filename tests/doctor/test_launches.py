@@ -164,7 +164,7 @@ def test_the_mend_of_uneven_evaluation_is_about_evaluation(refusals):
 
 def test_what_is_not_known_is_named_and_not_judged(capsys):
     for name, what in {
-        "rest_of_the_line": 'options in "$@"',
+        "rest_of_the_line": "options in $@",
         "extra": "options in $EXTRA_ARGS",
         "from_a_file": "options in what a command prints",
         "branches": "NPROC_PER_NODE",

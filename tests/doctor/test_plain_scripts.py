@@ -73,7 +73,7 @@ def test_plain_scripts_are_read_as_bash_reads_them(tmp_path):
         cut = launch.cuts or "\r" in text  # read as it was meant, and said so
         read = [
             (
-                list(map(written, command.words)),
+                [command.program, command.subcommand, *map(written, command.words)],
                 [written(command.environ.get(name, "")) for name in VARIABLES],
             )
             for command in launch.commands

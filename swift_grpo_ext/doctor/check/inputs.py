@@ -36,7 +36,7 @@ def runs(words: Sequence[str]) -> list[Run]:
         SwiftGrpoExtError: the file does not exist, or nothing in it could be read.
     """
     command = command_of(words)
-    if not words or (command and not command.words[2:]):
+    if not words or (command and not command.words):
         fix = "swift-grpo-ext check --model ... (the arguments of swift rlhf), or a launch script"
         raise SwiftGrpoExtError("nothing to check", fix=fix)
     if (
@@ -61,7 +61,7 @@ def _exact(path: Path) -> str:
 
 def run_of(words: Sequence[Word], *, environ: Mapping[str, str] = os.environ) -> Run:
     """The run that a command, or the arguments alone, start in this process's environment and folder."""
-    command = command_of(words) or Command(("", "rlhf", *words))
+    command = command_of(words) or Command(words=tuple(words))
     seen = {**environ, **command.environ}
     return _run(replace(command, environ=seen, folders=(Path.cwd(),)), Launch())
 
@@ -79,9 +79,9 @@ def runs_of_script(path: Path) -> list[Run]:
             raise SwiftGrpoExtError("only scripts of bash are read")
         # Its relative paths may lie in any of these folders.
         launch = read_script(text, os.environ, (Path.cwd(), here, here.parent))
-        commands = launch.all(*_TRAINS)
+        commands = [command for command in launch.commands if command.subcommand in _TRAINS]
         if not commands:
-            others = {f"{command.words[0]} {command.subcommand}" for command in launch.commands}
+            others = {f"{command.program} {command.subcommand}" for command in launch.commands}
             only = "; another program, script or file may start one, which is not followed"
             raise SwiftGrpoExtError(f"no swift rlhf command{f', only {min(others)}' if others else only}")
         if len(commands) > _MOST_COMMANDS:
@@ -96,10 +96,10 @@ def runs_of_script(path: Path) -> list[Run]:
 
 def _run(command: Command, launch: Launch) -> Run:
     words, more = _with_config(command)
-    arguments = parse(words, _kind(str(command.words[0]), words))
+    arguments = parse(words, _kind(command.program, words))
     environ = {**more, **command.environ, **_of_model_kwargs(arguments.values)}
     # A file alone does not say how it is started.
-    is_alone = not command.words[0] and _is_config(command.words[2]) and "NPROC_PER_NODE" not in environ
+    is_alone = not command.program and _is_config(command.words[0]) and "NPROC_PER_NODE" not in environ
     return Run(
         arguments=arguments,
         environ=Environ(environ, set_by=command.set_by or "the shell that starts it" * is_alone),
@@ -135,9 +135,9 @@ def _with_config(command: Command) -> tuple[list[Word], dict[str, str]]:
 
     With Ray on Megatron the file is the word after ``--config``. Arguments after it override its own.
     """
-    words = list(command.words[2:])
+    words = list(command.words)
     texts = list(map(written, words))
-    at = texts.index("--config") + 1 if command.words[0] == "megatron" and "--config" in texts else 0
+    at = texts.index("--config") + 1 if command.program == "megatron" and "--config" in texts else 0
     if not words[at:] or not _is_config(words[at]):
         return words, {}
     name, others = texts[at], [*words[: max(0, at - 1)], *words[at + 1 :]]
