@@ -17,7 +17,7 @@ _FAULTS = {
     r"bad_rows|dropped_groups|(unscored|unread)/.+|completions/with_placeholder": 0.0,
     r"rewards/.+/(failures|timeouts)|watch/(skipped|empty|identical_groups)": 0.0,
 }
-_DETAILS = r"images/reused|rewards/.+/seconds_p95|watch/.+"
+_DETAILS = r"images/reused|watch/.+"
 
 
 class FewFigures:

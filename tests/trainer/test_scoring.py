@@ -84,9 +84,6 @@ def test_a_mixed_dataset_trains_in_one_run(train, mixed, capfd):
         max_steps=4,
     )
     assert len(steps) == 4
-    assert all(
-        step["rewards/ext_iou/seconds_p95"] < 1 for step in steps if "rewards/ext_iou/seconds_p95" in step
-    )
     assert all(step["rewards/ext_ocr/failures"] == 0 for step in steps)
     said = capfd.readouterr().err
     assert "reward 'ext_ocr' does not score a row: no gold in column solution" in said

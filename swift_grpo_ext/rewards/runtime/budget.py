@@ -72,12 +72,9 @@ class Budget:
 
 
 def metrics(total: dict[str, Report]) -> dict[str, float]:
-    """Figures for the log, by reward: seconds of a completion, failures, timeouts, the share not read."""
+    """Figures for the log, by reward: failures, timeouts, the share not read."""
     figures: dict[str, float] = {}
     for name, report in total.items():
-        if report.seconds:
-            ordered = sorted(report.seconds)
-            figures[f"rewards/{name}/seconds_p95"] = ordered[int(0.95 * len(ordered))]
         counts = {"timeouts": report.timeouts, "failures": report.failures}
         figures |= {f"rewards/{name}/{kind}": float(amount) for kind, amount in counts.items()}
         if report.completions:

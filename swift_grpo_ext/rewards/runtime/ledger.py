@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from swift_grpo_ext.rewards.contract import Columns, last_question
 
-_SUMMED = ("completions", "scored", "unread", "failures", "timeouts", "unscored", "seconds")
+_SUMMED = ("completions", "scored", "unread", "failures", "timeouts", "unscored")
 _printed: set[str] = set()
 
 
@@ -55,7 +55,6 @@ class Report:
     failures: int = 0  # how many failed through the reward's fault
     timeouts: int = 0  # how many ran into their limit, whoever's fault that is
     unscored: Counter[str] = field(default_factory=Counter)  # rows that cannot be scored, by reason
-    seconds: list[float] = field(default_factory=list)  # times of single completions
     first: Failure | None = None  # the first failure, and any that was refused
     example: str = ""  # the reason of the first completion that was not read
 
@@ -100,7 +99,7 @@ def row_in_words(index: int, columns: Columns) -> str:
     image = images[0] if isinstance(images, list) and images else None
     path = image.get("path") if isinstance(image, dict) else image
     facts = {
-        "id": columns.get("id") or columns.get("row_id") or columns.get("prompt_id"),
+        "id": columns.get("id"),
         "image": path if isinstance(path, str) else None,
         "question": last_question(columns.get("messages"))[:80],
     }

@@ -13,7 +13,6 @@ import subprocess
 import sys
 import threading
 import time
-import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from multiprocessing.connection import Connection, Pipe
@@ -39,7 +38,7 @@ def worker_count() -> int:
 
 
 class Pool:
-    """Runs one function under a hard limit. Safe to use from any thread, and in a forked child.
+    """Runs one function under a hard limit. Safe to use from any thread.
 
     Args:
         function: Picklable; is given a request's items, and returns what JSON can carry.
@@ -61,18 +60,8 @@ class Pool:
         fix = "define it at the top of a module or plugin file, under the name it keeps"
         self._job = Job(_pickled(function, "the reward", fix), limit, workers or worker_count(), **options)
         self._pipe: Connection
-        self.forget()
-        _pools.add(self)
-
-    def forget(self) -> None:
-        """Drop process and lock: in a forked child the process is the parent's, and the lock may be held."""
         self._process: subprocess.Popen[bytes] | None = None
         self._lock = threading.Lock()
-
-    @property
-    def started(self) -> bool:
-        """True if it has a process."""
-        return self._process is not None
 
     def warm_up(self) -> None:
         """Let the process import what it needs while the caller does something else."""
@@ -154,17 +143,6 @@ class Pool:
         self._process.wait()
         self._pipe.close()
         self._process = None
-
-
-_pools: weakref.WeakSet[Pool] = weakref.WeakSet()
-
-
-def _forget_all() -> None:
-    for pool in _pools:
-        pool.forget()
-
-
-os.register_at_fork(after_in_child=_forget_all)
 
 
 def _pickled(value: object, name: str, fix: str = "") -> bytes:

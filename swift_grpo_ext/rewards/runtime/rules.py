@@ -11,7 +11,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from swift_grpo_ext.errors import SettingsError
 from swift_grpo_ext.rewards.catalogue import NAMES, PREFIX, get_reward, meant_by
@@ -27,13 +27,6 @@ class RewardRule(BaseModel):
     parameters: dict[str, Any] = {}  # of a reward of the catalogue
     gold: str | None = None  # column to use instead of ``solution``, and of every other gold of the reward
     tasks: tuple[str, ...] = ()  # values of the task column that it applies to, as text; empty: all
-
-    @field_validator("tasks", mode="before")
-    @classmethod
-    def _as_texts(cls, tasks: Any) -> list[Any]:
-        """Tasks as a list of texts: a single task becomes a list, a number its text."""
-        listed = tasks if isinstance(tasks, (list, tuple)) else [tasks]
-        return [str(task) if isinstance(task, int) else task for task in listed]
 
     def is_for(self, task: object) -> bool:
         """True if it names no tasks, or this value of the task column is one of its tasks."""

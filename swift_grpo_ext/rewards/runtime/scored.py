@@ -39,7 +39,7 @@ async def within(seconds: float, call: Coroutine[object, object, Reply]) -> Repl
     try:
         return await asyncio.wait_for(asyncio.wrap_future(thread), seconds)
     except TimeoutError:
-        return Reply("timeout", f"no answer within {seconds:g} s", seconds)
+        return Reply("timeout", f"no answer within {seconds:g} s")
 
 
 async def called(
@@ -185,7 +185,6 @@ class Scored:
             outcomes = [Outcome(None, reply.value, failed=True)] * len(part)
         else:
             report.completions += len(part)
-            report.seconds += [reply.seconds / len(part)] * len(part)
             outcomes = (
                 [Outcome(*fields) for fields in reply.value]
                 if reply.ended == "value"

@@ -38,13 +38,11 @@ class Reply:
 
     ended: Ended
     value: Any  # what the function returned, or why it did not
-    seconds: float = 0.0
     traceback: str = ""
 
 
 async def answered(call: Callable[..., object], *arguments: object) -> Reply:
     """Make a call, awaiting a coroutine; the reply says how it ended, also with an exception."""
-    started = time.perf_counter()
     ended: Ended = "value"
     trace = ""
     try:
@@ -53,7 +51,7 @@ async def answered(call: Callable[..., object], *arguments: object) -> Reply:
     except (Exception, SystemExit) as error:
         ended = "refused" if isinstance(error, BrokenContractError) else "error"
         value, trace = told(error), traceback.format_exc()
-    return Reply(ended, value, time.perf_counter() - started, trace)
+    return Reply(ended, value, trace)
 
 
 def told(error: BaseException) -> str:
@@ -120,7 +118,7 @@ def _answers(pool: ProcessPool, job: Job, requests: Sequence[bytes]) -> Iterator
         except CancelledError:
             answer = Reply("skipped", f"not asked, since {job.kills} others of its batch were killed")
         except TimeoutError:
-            answer = Reply("timeout", f"no answer within {job.limit:g} s", job.limit)
+            answer = Reply("timeout", f"no answer within {job.limit:g} s")
             kills += 1
             for other in futures if kills == job.kills else ():
                 other.cancel()

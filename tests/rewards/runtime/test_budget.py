@@ -8,22 +8,20 @@ FIRST = Failure("r", "timeout", "no answer within 3 s", "completion 5 of the bat
 LATER = Failure("r", "error", "boom", "completion 0 of the batch")
 
 
-def report(completions=100, failures=0, first=None, seconds=(0.1,)):
+def report(completions=100, failures=0, first=None):
     return Report(
         completions,
         completions - failures,
         failures=failures,
         timeouts=failures,
-        seconds=list(seconds),
         first=first,
     )
 
 
 def test_reports_of_ranks_add_up():
-    total = added([{"r": report(failures=1, first=FIRST)}, {"r": report(seconds=[0.3]), "s": report()}])
+    total = added([{"r": report(failures=1, first=FIRST)}, {"r": report(), "s": report()}])
     assert total["r"].completions == 200
     assert total["r"].first is FIRST
-    assert metrics(total)["rewards/r/seconds_p95"] == 0.3
     assert metrics(total)["rewards/r/failures"] == 1.0
 
 

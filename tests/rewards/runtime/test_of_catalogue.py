@@ -49,7 +49,6 @@ def test_a_tower_of_powers_is_wrong(score):
     assert scores == [1.0, 0.0, 0.0, 0.0]
     assert report.failures == 0
     assert report.completions == 4
-    assert max(report.seconds) < 60, "the tower alone takes for ever"
 
 
 def test_process_rewards_give_the_same_scores_as_in_place(score):
@@ -63,7 +62,7 @@ def test_process_rewards_give_the_same_scores_as_in_place(score):
 
 
 def test_processes_start_when_they_are_needed():
-    assert not OfCatalogue(get_reward("ext_math"), table=RewardTable()).pool.started
+    assert not OfCatalogue(get_reward("ext_math"), table=RewardTable()).pool._process
 
 
 def test_rows_that_cannot_be_scored_are_counted_and_the_first_is_named(capsys, monkeypatch, score):
@@ -127,7 +126,8 @@ def test_routing_and_gold(score):
         ),
         ({"reward": {"ext_iou": {}}}, "unknown key reward; there are task_column, rewards"),
         ({"rewards": {"mine": {"parameters": {"a": 1}}}}, "not of the catalogue"),
-        ({"rewards": {"ext_iuo": {"tasks": "a"}}}, "unknown reward 'ext_iuo', did you mean 'ext_iou'"),
+        ({"rewards": {"ext_iou": {"tasks": "a"}}}, "should be a valid tuple at rewards.ext_iou.tasks"),
+        ({"rewards": {"ext_iuo": {"tasks": ["a"]}}}, "unknown reward 'ext_iuo', did you mean 'ext_iou'"),
     ],
 )
 def test_a_table_that_does_not_fit_is_refused(table, what):
@@ -146,14 +146,10 @@ def test_the_gold_column_of_the_table_is_the_only_gold(capsys, monkeypatch, scor
     assert "no row has the column 'transcription' of the reward table" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("tasks", [[1], ["1"], "1"])
-def test_tasks_may_be_numbers(tasks, score):
-    table = {"rewards": {"ext_choice": {"tasks": tasks}}}
-    assert score("ext_choice", ["B"] * 3, table, solution=["B"] * 3, task=[1, 2, None])[0] == [
-        1.0,
-        None,
-        None,
-    ]
+def test_tasks_of_rows_may_be_numbers(score):
+    table = {"rewards": {"ext_choice": {"tasks": ["1"]}}}
+    scores, _ = score("ext_choice", ["B"] * 3, table, solution=["B"] * 3, task=[1, 2, None])
+    assert scores == [1.0, None, None]
 
 
 def test_rows_without_the_task_column_are_told(capsys, monkeypatch, score):
@@ -166,7 +162,7 @@ def test_tables_come_from_text_or_file(tmp_path):
     from swift_grpo_ext.rewards.runtime.rules import load_table
 
     path = tmp_path / "table.json"
-    path.write_text('{"rewards": {"ext_iou": {"parameters": {"frame": "norm1000"}, "tasks": "box"}}}')
+    path.write_text('{"rewards": {"ext_iou": {"parameters": {"frame": "norm1000"}, "tasks": ["box"]}}}')
     rule = load_table(str(path)).rule("ext_iou")
     assert rule.parameters == {"frame": "norm1000"}
     assert rule.tasks == ("box",)

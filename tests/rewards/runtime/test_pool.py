@@ -42,7 +42,6 @@ def test_a_hung_job_costs_its_limit_and_no_other_job(pool, what):
     answers = asked(pool, [("return", 1), (what,), *[("return", number) for number in range(10)]])
     assert [answer.ended for answer in answers] == ["value", "timeout", *["value"] * 10]
     assert answers[1].value == "no answer within 2 s"
-    assert 2.0 <= answers[1].seconds < 60
     assert time.monotonic() - started < 120, "a hung job sleeps for an hour"
 
 
@@ -164,24 +163,6 @@ def test_it_works_from_many_threads(pool):
     for thread in threads:
         thread.join()
     assert found == {number: [number] * 5 for number in range(4)}
-
-
-def _in_a_process(pool, pipe):
-    pipe.send([answer.value for answer in asked(pool, [("return", 1), ("pid",)])])
-    pool.close()
-
-
-def test_a_forked_process_starts_its_own_children(pool):
-    ours, theirs = multiprocessing.get_context("fork").Pipe()
-    before = pids(pool)
-    process = multiprocessing.get_context("fork").Process(target=_in_a_process, args=(pool, theirs))
-    process.start()
-    assert ours.poll(60)
-    value, pid = ours.recv()
-    process.join(30)
-    assert value == 1
-    assert pid not in before
-    assert asked(pool, [("return", 2)])[0].value == 2
 
 
 def _spawned(pipe):
