@@ -42,6 +42,8 @@ class Host(Watched, Protocol):
     ref_model: nn.Module | None
     ref_adapter_name: str | None
     is_multimodal: bool
+    is_deepspeed_enabled: bool
+    is_fsdp_enabled: bool
 
     # Rollouts.
     num_generations_eval: int
