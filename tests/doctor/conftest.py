@@ -77,11 +77,10 @@ def _one_child(child, monkeypatch):
 
 
 @pytest.fixture
-def refusals(child):
+def refusals():
     """What ms-swift refuses of a verdict's runs, as the command says it behind the verdict."""
 
     def said(verdict):
-        answers = child.ask([refused.question(run) for run in verdict.runs])
-        return refused.findings_of(answers, verdict.findings)
+        return refused.refusals(verdict.runs, verdict.findings)
 
     return said

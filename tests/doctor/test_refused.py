@@ -3,6 +3,7 @@
 import json
 import os
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from swift_grpo_ext.doctor.check.host import table as host_table
 from swift_grpo_ext.doctor.check.rules import refused
 from swift_grpo_ext.doctor.check.unknown import PLUGIN, Unknown
 from swift_grpo_ext.errors import SwiftGrpoExtError
-from swift_grpo_ext.findings import Severity
+from swift_grpo_ext.findings import Finding, Severity
 from swift_grpo_ext.folders import kept, read_json
 
 TABLE = yaml.safe_load(Path(__file__).with_name("refusals.yaml").read_text(encoding="utf-8"))
@@ -37,15 +38,9 @@ def run_of(words, *more, ranks="1"):
     return inputs.run_of([*plain, *more, *words], environ=Environ({"NPROC_PER_NODE": ranks}))
 
 
-def refused_of(commands):
-    """Messages, each with the argument that it is about, of each command, from one child for all."""
-    questions = [refused.question(run) for run in commands]
-    return [said["refused"] for said in host_table.ask(questions)]
-
-
 def said_to(commands):
-    """The messages of each command."""
-    return [[text for text, _ in pairs] for pairs in refused_of(commands)]
+    """The message to each command, from one child for all; empty if ms-swift refuses nothing."""
+    return host_table.ask([refused.question(run) for run in commands])
 
 
 def test_ms_swift_refuses_what_it_refuses_in_a_run():
@@ -53,9 +48,9 @@ def test_ms_swift_refuses_what_it_refuses_in_a_run():
     cases += [(words, MEGATRON, begins) for words, begins in TABLE["megatron"].items()]
     answers = said_to([run_of(words.split(), *more) for words, more, _ in cases])
     missed = {}
-    for (words, _, begins), texts in zip(cases, answers, strict=True):
-        if not any(text.startswith(begins) for text in texts):
-            missed[words] = texts
+    for (words, _, begins), text in zip(cases, answers, strict=True):
+        if not text.startswith(begins):
+            missed[words] = text
     assert missed == {}
     assert len(cases) >= 48
 
@@ -64,23 +59,23 @@ def test_batches_of_megatron_are_shared_out_over_the_launch_s_ranks():
     words = ["--global_batch_size", "16", "--num_generations", "8", "--micro_batch_size", "1"]
     runs = [run_of(words, *MEGATRON, ranks=ranks) for ranks in ("2", "4", Unknown("$N"))]
     of_two, of_four, of_unknown = said_to(runs)
-    assert of_two == of_unknown == []
-    assert [text.split(" = ")[0] for text in of_four] == ["ValueError: num_rollout_prompt (2)"]
+    assert of_two == of_unknown == ""
+    assert of_four.startswith("ValueError: num_rollout_prompt (2) = ")
 
 
 def test_a_message_that_names_a_given_argument_is_about_that_one():
     best = ["--val_dataset", "a", "--load_best_model_at_end", "true", "--per_device_eval_batch_size", "8"]
     uneven = ["--eval_strategy", "steps", "--save_steps", "50", "--eval_steps", "30"]
-    [[(text, name)]] = refused_of([run_of([*best, *uneven, "--max_completion_length", "256"])])
-    assert text.startswith("ValueError: --load_best_model_at_end requires the saving steps")
-    assert name == "load_best_model_at_end"
+    (one,) = refused.refusals([run_of([*best, *uneven, "--max_completion_length", "256"])], [])
+    assert "ValueError: --load_best_model_at_end requires the saving steps" in one.what
+    assert one.where == "--load_best_model_at_end"
 
 
 def test_a_message_of_what_is_missing_is_about_that():
     without = inputs.run_of(["--rlhf_type", "grpo", "--model", "x/y", "--eval_strategy", "no"])
-    [[(text, name), *_]] = refused_of([without])
-    assert "Please input the training dataset" in text
-    assert name == "dataset"
+    (one,) = refused.refusals([without], [])
+    assert "Please input the training dataset" in one.what
+    assert one.where == "--dataset"
 
 
 def test_ms_swift_refuses_no_setting_that_runs():
@@ -91,17 +86,23 @@ def test_ms_swift_refuses_no_setting_that_runs():
     assert {text: said for text, said in zip(texts, answers, strict=True) if said} == {}
 
 
-def test_a_check_that_needs_a_value_that_is_not_known_says_nothing():
-    words = ["--use_liger_kernel", "true", "--delta", Unknown("$DELTA"), "--log_entropy", "true"]
+def test_a_run_with_values_that_are_not_known_is_not_asked_about():
     lazy = ["--lazy_tokenize", "true", "--streaming", "true"]
-    of_delta, of_others = said_to([run_of(words), run_of([*words, *lazy])])
-    assert of_delta == []
-    assert of_others == ["ValueError: Streaming and lazy_tokenize are incompatible."]
+    unknown = run_of([*lazy, "--delta", Unknown("$DELTA")])
+    more = run_of([*lazy, Unknown("$MORE", many=True)])
+    named = run_of([*lazy, "--output_dir", Unknown("$OUT"), "--dataset", Unknown("$DATA")])
+    note, error = sorted(refused.refusals([unknown, more, named], []), key=lambda one: one.rule)[::-1]
+    assert "Streaming and lazy_tokenize are incompatible" in error.what
+    assert note.not_checked == "ms-swift's own checks"
+    assert refused.refusals([unknown], []) == [note]
+    assert {"--delta", "ms-swift's own checks"} <= {
+        one.not_checked for one in (*command.findings_of(unknown), note)
+    }
 
 
-def test_ours_come_first_then_ms_swifts_and_the_second_time_from_the_cache(capsys, monkeypatch):
+def test_ours_come_first_then_ms_swifts(capsys):
     words = [*PLAIN, "--torch_dtype", "float16", "--use_liger_kernel", "true", "--delta", "2"]
-    words += ["--use_vllm", "true", "--vllm_mode", "server"]
+    words += ["--reward_funcs", "accuracy"]
     assert command.check(words, row_limit=0) == 2
     printed = capsys.readouterr().out
     ours = printed.index("float16 overflows in these models")
@@ -109,18 +110,20 @@ def test_ours_come_first_then_ms_swifts_and_the_second_time_from_the_cache(capsy
         "ms-swift refuses it: ValueError: Liger loss does not support two-sided GRPO loss yet."
     )
     assert ours < theirs < printed.index("it will fail: ")
-    assert "[--delta]" in printed
-    assert "the server has no address" in printed
-    assert "assert not self.use_vllm" not in printed  # a rule of ours says it already
-    monkeypatch.setattr(host_table, "ask", None)  # no child is started any more
-    assert command.check(words, row_limit=0) == 2
-    assert capsys.readouterr().out == printed
     assert command.check(words, row_limit=0, as_json=True) == 2
     assert "host-refuses" in {row["rule"] for row in json.loads(capsys.readouterr().out)}
     command.check(words, row_limit=0, quick=True)
     last = capsys.readouterr().out
     assert "Liger loss" not in last
     assert "ms-swift's own checks (--quick)" in last
+
+
+def test_what_a_rule_of_ours_says_ms_swift_does_not_repeat():
+    best = ["--val_dataset", "a", "--load_best_model_at_end", "true", "--eval_strategy", "epoch"]
+    (one,) = refused.refusals([run_of(best)], [])
+    ours = Finding("ours", Severity.ERROR, "it is wrong", "--load_best_model_at_end")
+    assert refused.refusals([run_of(best)], [ours]) == []
+    assert refused.refusals([run_of(best)], [replace(ours, severity=Severity.WARNING)]) == [one]
 
 
 def test_a_child_that_cannot_answer_is_named_and_ours_stand(monkeypatch):
@@ -137,7 +140,7 @@ def test_a_folder_called_swift_beside_the_script_is_not_imported(tmp_path, monke
     (tmp_path / "swift").mkdir()
     (tmp_path / "swift/__init__.py").write_text("raise RuntimeError('the wrong one')\n")
     monkeypatch.chdir(tmp_path)
-    assert said_to([run_of(["--warmup_ratio", "1"])])[0] != []
+    assert said_to([run_of(["--warmup_ratio", "1"])])[0]
     assert os.listdir(tmp_path) == ["swift"]
 
 
@@ -152,9 +155,9 @@ def test_an_installed_megatron_is_not_imported(tmp_path, monkeypatch):
     done = subprocess.run(
         host_table.CHILD, input=json.dumps(question), env=environ, capture_output=True, text=True, timeout=300
     )
-    (answer,) = refused_of([run])
+    (answer,) = said_to([run])
     assert answer
-    assert json.loads(done.stdout) == {"refused": answer}
+    assert json.loads(done.stdout) == answer
 
 
 def test_the_cached_table_is_written_whole_and_a_broken_one_is_made_again(tmp_path):

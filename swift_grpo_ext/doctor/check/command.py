@@ -14,7 +14,7 @@ from swift_grpo_ext.doctor.check import inputs
 from swift_grpo_ext.doctor.check.facts.run import Run
 from swift_grpo_ext.doctor.check.host import table as host_table
 from swift_grpo_ext.doctor.check.rules import table
-from swift_grpo_ext.doctor.check.rules.refused import OF_BATCHES, refusals
+from swift_grpo_ext.doctor.check.rules.refused import refusals, unread
 from swift_grpo_ext.errors import SwiftGrpoExtError, in_a_line
 from swift_grpo_ext.findings import Finding, Severity, exit_code, not_known_here, worst_first
 
@@ -52,8 +52,7 @@ class Verdict:
 
 def findings_of(run: Run) -> list[Finding]:
     """All findings of preflight for a run."""
-    unread = [name for name in OF_BATCHES if name in run.arguments.given and not run.arguments.is_known(name)]
-    return [*table.judged(run), *(not_known_here(f"--{name}") for name in unread)]
+    return [*table.judged(run), *(not_known_here(f"--{name}") for name in unread(run))]
 
 
 def _cut(finding: Finding) -> Finding:

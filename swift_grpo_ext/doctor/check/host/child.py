@@ -1,8 +1,7 @@
 """Child process that imports ms-swift and reports which arguments its classes accept and refuse.
 
 A question is a line of stdin, its answer a line of stdout, both JSON: ``{}`` asks for `table`, ``{"kind",
-"values", "unknown", "ranks"}`` for `refusals`. It has neither network nor GPU; no model is loaded and no file
-is written.
+"values", "ranks"}`` for `refusal`. It has neither network nor GPU; no model is loaded and no file is written.
 """
 
 import argparse
@@ -10,24 +9,21 @@ import importlib.metadata
 import inspect
 import json
 import os
-import re
 import socket
 import sys
 import traceback
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
-from functools import cache, wraps
+from functools import cache
 from importlib import import_module
 from operator import attrgetter
-from types import FunctionType, ModuleType
+from types import ModuleType
 from typing import Any
 from unittest.mock import MagicMock, patch
 
-from swift_grpo_ext.doctor.check.host.table import MEGATRON, folder
+from swift_grpo_ext.doctor.check.host.table import MEGATRON, TRAIN, folder
 
 _SIZES = "swift.megatron.arguments.megatron_args"
 _BATCHES = "_init_generation_batch_params"
-KINDS = ("RLHFArguments", "RolloutArguments", MEGATRON)
 # Modules that megatron's argument classes import, only for names.
 _OF_MEGATRON = (
     "megatron",
@@ -38,82 +34,23 @@ _OF_MEGATRON = (
     "mcore_bridge.model",
     "swift.megatron.utils",
 )
-# Methods that inspect files, a server, ranks or a GPU of this machine, which may not be the one that trains;
-# other rules check these as far as the launch determines them.
-_OF_THIS_MACHINE = frozenset(
-    """
+# Methods that inspect the model, files, a server, ranks or a GPU, which may be on another machine; rules
+# check these as far as the launch determines them.
+_NOT_ASKED = """
     _add_version _check_is_adapter _init_adapters _init_ckpt_dir _init_custom_dataset_info _init_deepspeed
-    _init_device _init_distributed _init_external_vllm _init_liger _init_new_special_tokens
-    _init_output_dir _init_swanlab _init_teacher_deepspeed _import_external_plugins _handle_pai_compat
-    _check_mcore_bridge _load_adapter_config
-    """.split()  # noqa: SIM905
-)
-_CHECKS = ("_check", "_init", "_process", "_set", "_handle", "_add", "_import", "_load", "__post_init__")
+    _init_distributed _init_external_vllm _init_liger _init_new_special_tokens _init_output_dir _init_swanlab
+    _init_teacher_deepspeed _import_external_plugins _handle_pai_compat _check_mcore_bridge
+    _load_adapter_config _init_multimodal_full get_modules_to_not_convert
+""".split()  # noqa: SIM905
 _ARGUMENTS = (
     "/swift/arguments/",
     "/swift/megatron/arguments/",
     "/swift/trainers/arguments.py",
     "/swift/rlhf_trainers/args_mixin.py",
+    "/transformers/training_args.py",
+    "/transformers/utils/generic.py",
 )
-# transformers checks last: its error after a refusal by ms-swift may only be a consequence.
-_ARGUMENTS_OF_TRANSFORMERS = ("/transformers/training_args.py", "/transformers/utils/generic.py")
 _REFUSALS = (ValueError, NotImplementedError, AssertionError, ZeroDivisionError)
-
-
-class _NotKnownHereError(Exception):
-    """Raised when a check reads an argument whose value is unknown."""
-
-
-@dataclass
-class _Question:
-    """Arguments to check, and the refusals of each check of a class."""
-
-    values: dict[str, Any] = field(default_factory=dict)  # the arguments on the command line
-    unknown: frozenset[str] = frozenset()  # names of those whose value is unknown
-    refused: list[tuple[str, str]] = field(default_factory=list)
-    last_read: str = ""
-
-    def read(self, arguments: Any, name: str) -> Any:
-        """Read an attribute of the arguments, and remember its name.
-
-        Raises:
-            _NotKnownHereError: its value is unknown.
-        """
-        if name in self.unknown:
-            raise _NotKnownHereError(name)
-        if name in self.values and name != "rlhf_type":  # rlhf_type is read by nearly all checks
-            self.last_read = name
-        return object.__getattribute__(arguments, name)
-
-    def add(self, error: Exception) -> None:
-        """Record the error of a check, if an argument class raised it, with the argument that it is about.
-
-        Errors about an unknown value, or a missing model or package, are ignored.
-        """
-        frame = traceback.extract_tb(error.__traceback__)[-1]
-        places = _ARGUMENTS if self.refused else _ARGUMENTS + _ARGUMENTS_OF_TRANSFORMERS
-        if isinstance(error, _REFUSALS) and any(place in frame.filename for place in places):
-            message = " ".join(f"{type(error).__name__}: {str(error) or frame.line}".split())
-            named = [name for name in re.findall(r"\w+", message) if name in self.values]
-            about = [*re.findall(r"(?:--|self\.)(\w+)", message), *named, self.last_read]
-            self.refused.append((message, about[0]))
-
-
-_now = _Question()
-
-
-def _recorded(check: Callable[..., Any]) -> Callable[..., Any]:
-    """The check with its error recorded, so that it does not end the other checks."""
-
-    @wraps(check)
-    def recording(arguments: Any, *more: Any, **named: Any) -> Any:
-        try:
-            return check(arguments, *more, **named)
-        except Exception as error:
-            _now.add(error)
-        return None
-
-    return recording
 
 
 @cache
@@ -121,9 +58,10 @@ def argument_class(kind: str) -> Any:
     """ms-swift's class of that name, with its arithmetic of ranks and batches as ``of_ranks``."""
     if kind != MEGATRON:
         plain: Any = getattr(import_module("swift.arguments"), kind)
-        plain.of_ranks = getattr(plain, _BATCHES, None)
+        plain.of_ranks = getattr(plain, _BATCHES)
         # The trainer's arguments, made last, see only this process: ask this class about batches instead.
         setattr(import_module("swift.rlhf_trainers.arguments").GRPOConfig, _BATCHES, _not_asked)
+        import_module("swift.trainers.arguments").TrainArgumentsMixin._init_liger = _not_asked  # type: ignore[attr-defined]
         return plain
     # Also where they are installed: there they need a GPU, and the answers are the same.
     stand_in = MagicMock(__version__="0.16.0")
@@ -139,33 +77,19 @@ def argument_class(kind: str) -> Any:
     return made
 
 
-@cache
-def _record_checks(base: type) -> None:
-    """Wrap the checks of a class so that their errors are recorded."""
-    for owner in base.__mro__:
-        for name, check in dict(vars(owner)).items():
-            is_check = name.startswith(_CHECKS) and isinstance(check, FunctionType)
-            if is_check and owner.__module__.startswith("swift."):
-                setattr(owner, name, _not_asked if name in _OF_THIS_MACHINE else _recorded(check))
+def refusal(kind: str, values: dict[str, Any], ranks: int) -> str:
+    """The first error that the class raises for these arguments; empty if they are fine.
 
-
-def refusals(kind: str, values: dict[str, Any], unknown: list[str], ranks: int) -> dict[str, Any]:
-    """Errors that the class raises for these arguments.
-
-    ``unknown`` names arguments with an unknown value; a check that reads one is abandoned. ``ranks`` is the
-    number of training processes, 0 if unknown. Returns ``refused``: pairs of a message and the argument that
-    it names, or that was read last before it.
+    ``ranks`` is the number of training processes, 0 if unknown: then batches are not checked. An error about
+    something else than the arguments, such as a package that is missing here, counts as none.
     """
     import torch.distributed as dist
     from torch.testing._internal.distributed.fake_pg import FakeStore
 
     base = argument_class(kind)
-    _record_checks(base)
-    not_known = frozenset(unknown if ranks else {*unknown, "world_size"})
-    vars(_now).update(vars(_Question(values, not_known)))
-    own: dict[str, Any] = dict.fromkeys(_OF_THIS_MACHINE, _not_asked)
-    own |= {"_init_model_info": _without_model, "model_info": None, "model_meta": None}
-    own |= {"__getattribute__": lambda arguments, name: _now.read(arguments, name), "world_size": ranks}
+    own: dict[str, Any] = dict.fromkeys(_NOT_ASKED, _not_asked)
+    own |= {"_init_model_info": _without_model, "model_info": None, "model_meta": None, "world_size": ranks}
+    own |= {"_init_device": _without_deepspeed}
     # Megatron's initialization needs its package and a GPU; so does transformers' check of bf16.
     without_gpu = {"skip_megatron_init": True} if kind == MEGATRON else {"use_cpu": True}
     try:
@@ -173,16 +97,24 @@ def refusals(kind: str, values: dict[str, Any], unknown: list[str], ranks: int) 
             dist.init_process_group("fake", rank=0, world_size=ranks, store=FakeStore())
         arguments = type(base.__name__, (base,), own)(**{"output_dir": "output", **values, **without_gpu})
         if ranks:
-            _recorded(base.of_ranks)(arguments)  # last, when every value has its default
+            base.of_ranks(arguments)  # last, when every value has its default
+    except Exception as error:
+        frame = traceback.extract_tb(error.__traceback__)[-1]
+        if isinstance(error, _REFUSALS) and any(place in frame.filename for place in _ARGUMENTS):
+            return " ".join(f"{type(error).__name__}: {str(error) or frame.line}".split())
     finally:
         if dist.is_initialized():
             dist.destroy_process_group()
-    return {"refused": list(dict.fromkeys(_now.refused))}
+    return ""
 
 
-def _not_asked(*_arguments: Any, **_named: Any) -> bool:
-    """Stand-in for a check that inspects this machine."""
-    return True
+def _not_asked(*_arguments: Any, **_named: Any) -> None:
+    """Stand-in for a method that inspects this machine or the model."""
+
+
+def _without_deepspeed(arguments: Any) -> None:
+    """Stand-in for the method behind that for DeepSpeed, whose file transformers would read next."""
+    arguments.deepspeed = None
 
 
 def _without_model(arguments: Any) -> Any:
@@ -201,7 +133,7 @@ def table() -> dict[str, Any]:
     options: dict[str, list[Any]] = {}
     defaults: dict[str, dict[str, Any]] = {}
     names = {name: sorted(str(known) for known in read()) for name, read in _NAMES.items()}
-    for kind in KINDS:
+    for kind in TRAIN:
         with _patch_get_type_hints():
             parser = HfArgumentParser([argument_class(kind)])
         options[kind] = [_option(action) for action in parser._actions if action.dest != "help"]
@@ -274,7 +206,7 @@ def main() -> None:
     )
     for line in sys.stdin:
         question = json.loads(line)
-        asked = refusals if question else table
+        asked = refusal if question else table
         with patch.dict(os.environ):
             print(json.dumps(asked(**question)), file=out, flush=True)
 

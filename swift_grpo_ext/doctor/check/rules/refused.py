@@ -1,20 +1,18 @@
 """Refusals by ms-swift's own argument classes, asked in a child process."""
 
-import json
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from hashlib import sha256
+from itertools import chain
 from typing import Any
 
 from swift_grpo_ext.doctor.check.facts.run import Run
 from swift_grpo_ext.doctor.check.host import table as host_table
 from swift_grpo_ext.errors import SwiftGrpoExtError
 from swift_grpo_ext.findings import Finding, NotKnownError, Problem, RuleTable, Severity, not_known_here
-from swift_grpo_ext.folders import kept, read_json
 
-Pairs = Sequence[tuple[str, str]]
-"""Refusals by ms-swift: messages, each with the argument that it is about or that was read last."""
+Refusal = tuple[str, str]
+"""A message of ms-swift, and the argument that it is about, if it names one."""
 
 
 # Part of a message by ms-swift -> the fix, where it is more than another value.
@@ -40,24 +38,19 @@ _CURES = {
     "ZeroDivisionError": "more ranks: as many as tensor x pipeline x context parallel sizes, or a multiple",
     "load_best_model_at_end": "--save_steps a multiple of --eval_steps, both by the same strategy",
 }
-OF_BATCHES = (
-    "rlhf_type",
-    "num_generations",
-    "per_device_train_batch_size",
-    "gradient_accumulation_steps",
-    "steps_per_generation",
-    "generation_batch_size",
-    "per_device_eval_batch_size",
-    "num_generations_eval",
-    "eval_strategy",
-    "val_dataset",
-    "split_dataset_ratio",
-    "loss_type",
+# Arguments of which ms-swift's checks ask only whether they are given.
+_NEEDED = frozenset(("model", "dataset", "val_dataset", "deepspeed"))
+# Names and paths, which its checks do not look into: it does not matter if they are unknown.
+_NAMES = _NEEDED | frozenset(
+    """
+    output_dir run_name logging_dir external_plugins adapters ref_adapters resume_from_checkpoint system
+    custom_register_path custom_dataset_info model_revision hub_model_id report_to
+    """.split()  # noqa: SIM905
 )
-"""Arguments that ms-swift's arithmetic of batches reads: it is skipped if one is unknown."""
 _MOST = 10**6  # implausibly many completions or ranks: ms-swift would count up to them
 
-host_rules: RuleTable[Pairs] = RuleTable()
+
+host_rules: RuleTable[Sequence[Refusal]] = RuleTable()
 
 
 @host_rules.rule(
@@ -99,7 +92,7 @@ host_rules: RuleTable[Pairs] = RuleTable()
     ),
     cause="ms-swift's own checks of its arguments, before any model is loaded.",
 )
-def _refuses(refused: Pairs) -> Iterator[Problem]:
+def _refuses(refused: Sequence[Refusal]) -> Iterator[Problem]:
     for message, name in refused:
         usual = (
             f"another value of --{name}, or leave it out" if name else "see ms-swift's documentation of it"
@@ -109,41 +102,53 @@ def _refuses(refused: Pairs) -> Iterator[Problem]:
 
 
 def refusals(runs: Sequence[Run], others: Sequence[Finding]) -> list[Finding]:
-    """Findings for ms-swift's refusals, without arguments that ``others`` report; answers are cached."""
-    questions = list(map(question, runs))
-    digest = sha256(json.dumps(questions, sort_keys=True, default=str).encode()).hexdigest()
-    path = host_table.cache_folder() / "refusals" / f"{digest[:32]}.json"
+    """Findings for what ms-swift refuses, without arguments for which ``others`` report an error.
+
+    A run with unknown arguments is not asked about, for the checks combine many.
+    """
+    asked = [run for run in runs if not run.arguments.open and not unread(run)]
+    not_asked = [not_known_here("ms-swift's own checks")] * (len(asked) < len(runs))
     try:
-        answers = read_json(path) or kept(path, host_table.ask(questions))
+        answers = host_table.ask(list(map(question, asked))) if asked else []
     except SwiftGrpoExtError as error:
         return [not_known_here(f"ms-swift's own checks: {error.what}", error.where, error.fix)]
-    return findings_of(answers, others)
-
-
-def findings_of(answers: Sequence[dict[str, Pairs]], others: Sequence[Finding]) -> list[Finding]:
-    """Findings from the child's answers, without arguments for which ``others`` report an error."""
     errors = [finding.where for finding in others if finding.severity is Severity.ERROR]
-    options = {where[2:].partition(" ")[0] for where in errors if where.startswith("--")}
-    pairs = [(text, name) for answer in answers for text, name in answer["refused"]]
-    fresh = (pair for pair in pairs if options.isdisjoint((pair[1], *re.findall(r"\w+", pair[0]))))
-    return host_rules.judged(list(dict.fromkeys(fresh)))
+    reported = {where[2:].partition(" ")[0] for where in errors if where.startswith("--")}
+    refused = dict.fromkeys(
+        (message, _argument_of(message, run)) for message, run in zip(answers, asked, strict=True) if message
+    )
+    fresh = [
+        (message, name)
+        for message, name in refused
+        if reported.isdisjoint((name, *re.findall(r"\w+", message)))
+    ]
+    return [*not_asked, *host_rules.judged(fresh)]
+
+
+def _argument_of(message: str, run: Run) -> str:
+    """The argument that a message marks, else the first of the command line that it names; may be empty."""
+    marked = re.findall(r"(?:--|self\.)(\w+)", message)
+    given = (word for word in re.findall(r"\w+", message) if word in run.arguments.given)
+    return next(chain(marked, given), "")
+
+
+def unread(run: Run) -> list[str]:
+    """Arguments of the command line whose value is unknown and would matter to ms-swift."""
+    return sorted(name for name in run.arguments.given - _NAMES if not run.arguments.is_known(name))
 
 
 def question(run: Run) -> dict[str, Any]:
-    """The question to `host.child`: the known values, the names of unknown ones, and the number of ranks."""
+    """The question to `host.child`: the arguments and the number of ranks."""
     arguments = run.arguments
-    unknown = [name for name in sorted(arguments.values) if not arguments.is_known(name)]
-    # The text of --system may be a file's name.
-    known = sorted(arguments.given.difference(unknown, ["system"]))
-    values = {name: arguments.values[name] for name in known}
+    values = {name: arguments.values[name] for name in sorted(arguments.given - _NAMES)}
+    values |= dict.fromkeys(sorted(arguments.given & _NEEDED), "given")
     ranks = 0
     with suppress(NotKnownError):
-        is_asked = (run.grpo or run.megatron) and not set(OF_BATCHES) & set(unknown)
-        ranks = run.ranks if is_asked else 0
+        ranks = run.ranks if run.grpo or run.megatron else 0
         # Our trainer answers held-out rows greedily, one completion each.
         if "trainer" in run.parts and arguments.loss_type != "real":
             values.setdefault("num_generations_eval", 1)
         if not run.megatron and not run.evaluates:  # as ms-swift sets it
             values["eval_strategy"] = "no"
     is_meant = all(value < _MOST for value in (ranks, *values.values()) if isinstance(value, int))
-    return {"kind": arguments.kind, "values": values, "unknown": unknown, "ranks": ranks * is_meant}
+    return {"kind": arguments.kind, "values": values, "ranks": ranks * is_meant}
