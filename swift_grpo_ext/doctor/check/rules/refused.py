@@ -40,11 +40,12 @@ _CURES = {
 }
 # Arguments of which ms-swift's checks ask only whether they are given.
 _NEEDED = frozenset(("model", "dataset", "val_dataset", "deepspeed"))
-# Names and paths, which its checks do not look into: it does not matter if they are unknown.
-_NAMES = _NEEDED | frozenset(
+# Arguments that its checks do not look into: it does not matter if they are unknown.
+_FREE = _NEEDED | frozenset(
     """
     output_dir run_name logging_dir external_plugins adapters ref_adapters resume_from_checkpoint system
     custom_register_path custom_dataset_info model_revision hub_model_id report_to
+    max_steps num_train_epochs seed learning_rate vit_lr aligner_lr lr save_total_limit
     """.split()  # noqa: SIM905
 )
 _MOST = 10**6  # implausibly many completions or ranks: ms-swift would count up to them
@@ -134,13 +135,13 @@ def _argument_of(message: str, run: Run) -> str:
 
 def unread(run: Run) -> list[str]:
     """Arguments of the command line whose value is unknown and would matter to ms-swift."""
-    return sorted(name for name in run.arguments.given - _NAMES if not run.arguments.is_known(name))
+    return sorted(name for name in run.arguments.given - _FREE if not run.arguments.is_known(name))
 
 
 def question(run: Run) -> dict[str, Any]:
     """The question to `host.child`: the arguments and the number of ranks."""
     arguments = run.arguments
-    values = {name: arguments.values[name] for name in sorted(arguments.given - _NAMES)}
+    values = {name: arguments.values[name] for name in sorted(arguments.given - _FREE)}
     values |= dict.fromkeys(sorted(arguments.given & _NEEDED), "given")
     ranks = 0
     with suppress(NotKnownError):
