@@ -38,8 +38,8 @@ _OF_MEGATRON = (
 # check these as far as the launch determines them.
 _NOT_ASKED = """
     _add_version _check_is_adapter _init_adapters _init_ckpt_dir _init_custom_dataset_info _init_deepspeed
-    _init_distributed _init_external_vllm _init_liger _init_new_special_tokens _init_output_dir _init_swanlab
-    _init_teacher_deepspeed _import_external_plugins _handle_pai_compat _check_mcore_bridge
+    _init_device _init_distributed _init_external_vllm _init_liger _init_new_special_tokens _init_output_dir
+    _init_swanlab _init_teacher_deepspeed _import_external_plugins _handle_pai_compat _check_mcore_bridge
     _load_adapter_config _init_multimodal_full get_modules_to_not_convert
 """.split()  # noqa: SIM905
 _ARGUMENTS = (
@@ -89,7 +89,6 @@ def refusal(kind: str, values: dict[str, Any], ranks: int) -> str:
     base = argument_class(kind)
     own: dict[str, Any] = dict.fromkeys(_NOT_ASKED, _not_asked)
     own |= {"_init_model_info": _without_model, "model_info": None, "model_meta": None, "world_size": ranks}
-    own |= {"_init_device": _without_deepspeed}
     # Megatron's initialization needs its package and a GPU; so does transformers' check of bf16.
     without_gpu = {"skip_megatron_init": True} if kind == MEGATRON else {"use_cpu": True}
     try:
@@ -110,11 +109,6 @@ def refusal(kind: str, values: dict[str, Any], ranks: int) -> str:
 
 def _not_asked(*_arguments: Any, **_named: Any) -> None:
     """Stand-in for a method that inspects this machine or the model."""
-
-
-def _without_deepspeed(arguments: Any) -> None:
-    """Stand-in for the method behind that for DeepSpeed, whose file transformers would read next."""
-    arguments.deepspeed = None
 
 
 def _without_model(arguments: Any) -> Any:

@@ -39,12 +39,12 @@ _CURES = {
     "load_best_model_at_end": "--save_steps a multiple of --eval_steps, both by the same strategy",
 }
 # Arguments of which ms-swift's checks ask only whether they are given.
-_NEEDED = frozenset(("model", "dataset", "val_dataset", "deepspeed"))
+_NEEDED = frozenset(("model", "dataset", "val_dataset"))
 # Arguments that its checks do not look into: it does not matter if they are unknown.
 _FREE = _NEEDED | frozenset(
     """
     output_dir run_name logging_dir external_plugins adapters ref_adapters resume_from_checkpoint system
-    custom_register_path custom_dataset_info model_revision hub_model_id report_to
+    deepspeed custom_register_path custom_dataset_info model_revision hub_model_id report_to
     max_steps num_train_epochs seed learning_rate vit_lr aligner_lr lr save_total_limit
     """.split()  # noqa: SIM905
 )
@@ -143,6 +143,8 @@ def question(run: Run) -> dict[str, Any]:
     arguments = run.arguments
     values = {name: arguments.values[name] for name in sorted(arguments.given - _FREE)}
     values |= dict.fromkeys(sorted(arguments.given & _NEEDED), "given")
+    if arguments.given >= {"deepspeed", "fsdp"}:  # which ms-swift refuses; alone its file would be read
+        values["deepspeed"] = "given"
     ranks = 0
     with suppress(NotKnownError):
         ranks = run.ranks if run.grpo or run.megatron else 0
