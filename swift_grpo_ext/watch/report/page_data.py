@@ -6,7 +6,6 @@ import json
 import math
 from collections.abc import Sequence
 from functools import lru_cache
-from itertools import chain
 from statistics import fmean
 
 import numpy
@@ -35,10 +34,7 @@ def page_data(runs: Sequence[LoggedRun], names: Sequence[str], completions: int)
         return {**row, "prompt": prompts.setdefault(str(row.get("prompt")), len(prompts)), "images": numbers}
 
     def drawn(run: LoggedRun, name: str) -> dict[str, object]:
-        means = {
-            prompt: fmean(chain.from_iterable(rewards.values()))
-            for prompt, rewards in run.rewards_of_prompts.items()
-        }
+        means = {prompt: fmean(rewards) for prompt, rewards in run.rewards_of_prompts.items()}
         rows = [{**shown(row), "of_prompt": means[prompt_of(row)]} for row in rows_within(run, completions)]
         return {**_curves(run), "name": name, "completions": rows, "means": list(means.values())}
 

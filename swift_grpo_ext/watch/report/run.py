@@ -52,14 +52,14 @@ class LoggedRun:
         return list(dict.fromkeys(name.split("/")[1] for name in means))
 
     @cached_property
-    def rewards_of_prompts(self) -> dict[str, dict[int, list[float]]]:
-        """Summed rewards of each prompt's completions, by the step that sampled them."""
-        prompts: dict[str, dict[int, list[float]]] = {}
+    def rewards_of_prompts(self) -> dict[str, list[float]]:
+        """Summed rewards of each prompt's completions."""
+        prompts: dict[str, list[float]] = {}
         for row in self.completions:
             total = sum(
                 value for name in self.reward_names if isinstance(value := row.get(name), (int, float))
             )
-            prompts.setdefault(prompt_of(row), {}).setdefault(row["step"], []).append(total)
+            prompts.setdefault(prompt_of(row), []).append(total)
         return prompts
 
 
