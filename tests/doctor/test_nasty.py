@@ -91,7 +91,16 @@ def test_long_values_are_cut_and_what_was_not_checked_is_short(capsys):
     words = ["--rlhf_type", "grpo", "--model", "x/" + "y" * 10_000, "--dataset", "/no/" + "z" * 10_000]
     assert command.check([*words, "--reward_funcs", "w" * 10_000], quick=True) == 2
     assert max(map(len, capsys.readouterr().out.splitlines())) < 700
-    unknown = " ".join(f'--{name} "$({name} -- "$(dirname $0)")"' for name in command.OF_BATCHES)
+    names = (
+        "num_generations",
+        "steps_per_generation",
+        "generation_batch_size",
+        "num_generations_eval",
+        "loss_type",
+    )
+    unknown = " ".join(
+        f'--{name} "$({name} -- "$(dirname $0)")"' for name in (*names, "delta", "beta", "epsilon")
+    )
     with open("train.sh", "w") as file:
         file.write(f"swift rlhf --rlhf_type grpo --model $(cat model) {unknown}\n")
     command.check(["train.sh"], quick=True)

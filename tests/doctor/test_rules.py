@@ -104,7 +104,6 @@ def test_wrong_gradients_of_megatron_are_refused_with_the_cure(release, size, is
     ("name", "more"),
     [
         ("freeze_vit", "--model Qwen/Qwen2.5-VL-3B-Instruct"),
-        ("use_gym_env", "--reward_weights 1 1"),
     ],
 )
 def test_a_value_that_is_compared_with_none_or_false_is_named_if_it_is_not_known(name, more):

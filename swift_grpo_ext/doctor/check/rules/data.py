@@ -8,7 +8,7 @@ from swift_grpo_ext.doctor.check.facts import rewards, rows
 from swift_grpo_ext.doctor.check.facts.arguments import sure
 from swift_grpo_ext.doctor.check.facts.run import Run
 from swift_grpo_ext.doctor.check.host import table as host_table
-from swift_grpo_ext.doctor.check.rules.table import OUR_PLUGIN, fault, grpo_anywhere, option, table
+from swift_grpo_ext.doctor.check.rules.table import OUR_PLUGIN, fault, grpo_anywhere, table
 from swift_grpo_ext.doctor.check.unknown import decided
 from swift_grpo_ext.errors import SwiftGrpoExtError
 from swift_grpo_ext.findings import ERROR, WARNING, NotKnownError, Problem
@@ -97,28 +97,6 @@ fault(
 )
 
 
-def _uneven_weights(run: Run) -> tuple[int, int] | None:
-    args = run.arguments
-    gym = decided(args.use_gym_env)
-    sources = len(args.reward_funcs or []) + len(args.reward_model or [])
-    sources += bool(args.gym_env if gym is None else gym)
-    weights = decided(args.reward_weights)
-    return None if weights is None or len(weights) == sources else (len(weights), sources)
-
-
-fault(
-    "reward-weights",
-    ERROR,
-    _uneven_weights,
-    "{} weights for {} rewards",
-    "--reward_weights",
-    "--reward_weights with {1} numbers",
-    symptoms="Number of reward weights (...) must match number of reward functions (...)",
-    cause="Found by ms-swift after the model is loaded.",
-    scope=grpo_anywhere,
-)
-
-
 @rule(
     "unknown-reward",
     ERROR,
@@ -134,14 +112,12 @@ def _unknown_reward(run: Run) -> Iterator[Problem]:
         except SwiftGrpoExtError as error:
             yield Problem(error.what, error.where or "--reward_funcs", error.fix)
             continue
-        several = name.replace(",", " ").split()
-        if several != [name]:
-            yield option("reward_funcs", f"{name} is taken for one name", " ".join(several))
-        elif name in catalogue.NAMES and "rewards" not in run.parts:
+        if name in catalogue.NAMES and "rewards" not in run.parts:
             yield Problem(f"{name} needs our plugin", "--reward_funcs", OUR_PLUGIN)
         elif name not in registered and (name.startswith("ext_") or not run.has_plugins_of_the_user):
             close = sure(name, registered)
-            usual = f"--reward_funcs {close}" if close else "register it in --external_plugins"
+            own = "names stand apart by blanks; one of your own is registered in --external_plugins"
+            usual = f"--reward_funcs {close}" if close else own
             fix = catalogue.GONE.get(name, usual)
             yield Problem(f"no reward is called {name}", "--reward_funcs", fix)
         elif name not in registered:

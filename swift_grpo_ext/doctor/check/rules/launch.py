@@ -168,15 +168,12 @@ def _devices(run: Run) -> Iterator[Problem]:
 )
 def _missing(run: Run) -> Iterator[Problem]:
     for name, path in _absent(run):
-        several = path.replace(",", " ").split()
         if name in _MODELS:
             fix = "check the path, or download it; a hub's id has an owner: Qwen/..."
             yield Problem(f"{path} is not on this machine", f"--{name}", fix, WARNING)
-        elif len(several) > 1:
-            fix = f"separate names by blanks, without quotes around them: {' '.join(several)}"
-            yield Problem(f"{path} not found", f"--{name}", fix)
         else:
-            yield Problem(f"{path} not found", f"--{name}", "check the path")
+            fix = "check the path; several stand apart by blanks, without quotes around them"
+            yield Problem(f"{path} not found", f"--{name}", fix)
 
 
 def _absent(run: Run) -> Iterator[tuple[str, str]]:
