@@ -81,6 +81,6 @@ def refusals():
     """What ms-swift refuses of a verdict's runs, as the command says it behind the verdict."""
 
     def said(verdict):
-        return refused.refusals(verdict.runs, verdict.findings)
+        return refused.refusals(verdict.runs)
 
     return said

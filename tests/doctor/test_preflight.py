@@ -69,8 +69,8 @@ def test_megatron_and_the_driver_of_ray_are_checked_too(argv, capsys, words, cod
     (tmp_path / "run.yaml").write_text(config)
     given = ["--rlhf_type", "grpo", "--model", "my/model", "--dataset", "my/data"]
     argv("/x/swift/cli/_megatron/rlhf.py", *(words if "--config" in words else [*given, *words]))
-    monkeypatch.setattr(refused, "refusals", lambda runs, others: [])
-    monkeypatch.setattr(command, "refusals", lambda runs, others: [])
+    monkeypatch.setattr(refused, "refusals", lambda runs: [])
+    monkeypatch.setattr(command, "refusals", lambda runs: [])
     with pytest.raises(SystemExit) as end:
         preflight.preflight_only()
     assert end.value.code == code
@@ -99,7 +99,7 @@ def test_the_ranks_are_those_that_were_started(argv, capsys, monkeypatch, enviro
     for name, value in environ.items():
         monkeypatch.setenv(name, value)
     seen = []
-    monkeypatch.setattr(command, "refusals", lambda runs, others: seen.extend(runs) or [])
+    monkeypatch.setattr(command, "refusals", lambda runs: seen.extend(runs) or [])
     with pytest.raises(SystemExit):
         preflight.preflight_only()
     (run,) = seen
@@ -118,7 +118,7 @@ def test_the_driver_of_ray_is_one_process_and_starts_its_workers(argv, capsys, t
         "rlhf_type: grpo\nreward_funcs: [accuracy]\ntrain: {gpus: 8, train_type: lora}\n"
     )
     argv("/x/swift/cli/_megatron/rlhf.py", "--config", "run.yaml")
-    monkeypatch.setattr(command, "refusals", lambda runs, others: [])
+    monkeypatch.setattr(command, "refusals", lambda runs: [])
     with pytest.raises(SystemExit) as end:
         preflight.preflight_only()
     printed = capsys.readouterr().out

@@ -3,7 +3,6 @@
 import json
 import os
 import subprocess
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,7 +14,7 @@ from swift_grpo_ext.doctor.check.host import table as host_table
 from swift_grpo_ext.doctor.check.rules import refused
 from swift_grpo_ext.doctor.check.unknown import PLUGIN, Unknown
 from swift_grpo_ext.errors import SwiftGrpoExtError
-from swift_grpo_ext.findings import Finding, Severity
+from swift_grpo_ext.findings import Severity
 from swift_grpo_ext.folders import kept, read_json
 
 TABLE = yaml.safe_load(Path(__file__).with_name("refusals.yaml").read_text(encoding="utf-8"))
@@ -66,14 +65,14 @@ def test_batches_of_megatron_are_shared_out_over_the_launch_s_ranks():
 def test_a_message_that_names_a_given_argument_is_about_that_one():
     best = ["--val_dataset", "a", "--load_best_model_at_end", "true", "--per_device_eval_batch_size", "8"]
     uneven = ["--eval_strategy", "steps", "--save_steps", "50", "--eval_steps", "30"]
-    (one,) = refused.refusals([run_of([*best, *uneven, "--max_completion_length", "256"])], [])
+    (one,) = refused.refusals([run_of([*best, *uneven, "--max_completion_length", "256"])])
     assert "ValueError: --load_best_model_at_end requires the saving steps" in one.what
     assert one.where == "--load_best_model_at_end"
 
 
 def test_a_message_of_what_is_missing_is_about_that():
     without = inputs.run_of(["--rlhf_type", "grpo", "--model", "x/y", "--eval_strategy", "no"])
-    (one,) = refused.refusals([without], [])
+    (one,) = refused.refusals([without])
     assert "Please input the training dataset" in one.what
     assert one.where == "--dataset"
 
@@ -91,10 +90,10 @@ def test_a_run_with_values_that_are_not_known_is_not_asked_about():
     unknown = run_of([*lazy, "--delta", Unknown("$DELTA")])
     more = run_of([*lazy, Unknown("$MORE", many=True)])
     named = run_of([*lazy, "--output_dir", Unknown("$OUT"), "--dataset", Unknown("$DATA")])
-    note, error = sorted(refused.refusals([unknown, more, named], []), key=lambda one: one.rule)[::-1]
+    note, error = sorted(refused.refusals([unknown, more, named]), key=lambda one: one.rule)[::-1]
     assert "Streaming and lazy_tokenize are incompatible" in error.what
     assert note.not_checked == "ms-swift's own checks"
-    assert refused.refusals([unknown], []) == [note]
+    assert refused.refusals([unknown]) == [note]
     assert {"--delta", "ms-swift's own checks"} <= {
         one.not_checked for one in (*command.findings_of(unknown), note)
     }
@@ -118,20 +117,12 @@ def test_ours_come_first_then_ms_swifts(capsys):
     assert "ms-swift's own checks (--quick)" in last
 
 
-def test_what_a_rule_of_ours_says_ms_swift_does_not_repeat():
-    best = ["--val_dataset", "a", "--load_best_model_at_end", "true", "--eval_strategy", "epoch"]
-    (one,) = refused.refusals([run_of(best)], [])
-    ours = Finding("ours", Severity.ERROR, "it is wrong", "--load_best_model_at_end")
-    assert refused.refusals([run_of(best)], [ours]) == []
-    assert refused.refusals([run_of(best)], [replace(ours, severity=Severity.WARNING)]) == [one]
-
-
 def test_a_child_that_cannot_answer_is_named_and_ours_stand(monkeypatch):
     def fails(questions):
         raise SwiftGrpoExtError("ms-swift could not be asked: no such module", fix="install it")
 
     monkeypatch.setattr(host_table, "ask", fails)
-    (note,) = refused.refusals([run_of(["--seed", "7"])], [])
+    (note,) = refused.refusals([run_of(["--seed", "7"])])
     assert note.severity is Severity.NOTE
     assert "no such module" in note.what
 

@@ -104,7 +104,7 @@ def check(
         _print(verdict, verdict.findings, console, show_all)
         if verdict.runs:
             left_out = ["rows"] * (not verdict.runs[0].row_limit) + ["ms-swift's own checks (--quick)"]
-            asked = map(not_known_here, left_out) if quick else refusals(verdict.runs, verdict.findings)
+            asked = map(not_known_here, left_out) if quick else refusals(verdict.runs)
             more = list(map(_cut, asked))
             verdict = Verdict((*verdict.findings, *more), verdict.runs)
             _print(verdict, more, console, show_all)

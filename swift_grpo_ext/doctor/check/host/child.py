@@ -168,14 +168,12 @@ def _registry(module: str, path: str, *more: str) -> Callable[[], Iterable[str]]
 
 
 _NAMES: dict[str, Callable[[], Iterable[str]]] = {
-    "lr_scheduler_type": _registry("transformers", "SchedulerType"),
     "callbacks": _registry("swift.callbacks", "callbacks_map"),
     "multi_turn_scheduler": _registry("swift.rollout", "multi_turns"),
     "template": _registry("swift.template", "TEMPLATE_MAPPING"),
     "model_type": _registry("swift.model", "MODEL_MAPPING"),
     "optimizer": _registry("swift.optimizers", "optimizers_map"),
     "reward_model_plugin": _registry("swift.rewards", "rm_plugins"),
-    "eval_strategy": _registry("transformers.trainer_utils", "IntervalStrategy"),
     "report_to": _registry("transformers.integrations", "INTEGRATION_TO_CALLBACK", "all", "none"),
     "attn_impl": _registry("transformers", "AttentionInterface._global_mapping", "eager", "flash_attn"),
     "tuner_type": lambda: import_module("swift.arguments.base_args.base_args").get_supported_tuners(),

@@ -128,10 +128,9 @@ _CONFIGURED = "leave it out: ms-swift finds it by the model's config.json"
 _LOOKED_UP = {
     **dict.fromkeys(("callbacks", "multi_turn_scheduler", "optimizer", "reward_model_plugin"), _REGISTERED),
     **dict.fromkeys(("template", "model_type"), _CONFIGURED),
-    **dict.fromkeys(("lr_scheduler_type", "eval_strategy", "report_to", "attn_impl"), "leave it out"),
+    **dict.fromkeys(("report_to", "attn_impl"), "leave it out"),
     "tuner_type": "--tuner_type lora",
 }
-_NO_PLUGIN_ADDS = ("lr_scheduler_type", "eval_strategy", "report_to")
 # Correct values for common wrong names: QLoRA's, and one of 3.x.
 _MEANT = {"qlora": "lora --quant_method bnb --quant_bits 4", "qwen2_5": "qwen2"}
 
@@ -140,12 +139,10 @@ _MEANT = {"qlora": "lora --quant_method bnb --quant_bits 4", "qwen2_5": "qwen2"}
     "unknown-name",
     ERROR,
     symptoms=(
-        "ValueError: ... is not a valid SchedulerType, please select one of",
         "AssertionError: assert args.multi_turn_scheduler in multi_turns",
         "KeyError for the name of a template, a model_type, a callback or an optimizer",
         "NotImplementedError, or KeyError, for a tuner_type",
         "ValueError: rm_plugin ... is not implemented in swift.rewards",
-        "ValueError: ... is not a valid IntervalStrategy, please select one of",
         "is not supported, only azure_ml, comet_ml, mlflow",
         'ValueError: Specified `attn_implementation="..."` is not supported.',
     ),
@@ -158,7 +155,7 @@ def _unknown(run: Run) -> Iterator[Problem]:
         names = {*host_table.names(argument), *_OURS.get(argument, ())}
         for name in value if isinstance(value, list) else [value]:
             is_ours = name in names or "/" in name
-            if not is_ours and (argument in _NO_PLUGIN_ADDS or not run.has_plugins_of_the_user):
+            if not is_ours and (argument == "report_to" or not run.has_plugins_of_the_user):
                 close = _MEANT.get(name) or sure(name, names)
                 cure = f"--{argument} {close}" if close else fix
                 yield Problem(f"ms-swift does not know the {argument} {name}", f"--{argument}", cure)

@@ -36,6 +36,8 @@ _CURES = {
     "At most one of fp16 and bf16": "--bf16 true alone",
     "set the quant_bits": "--quant_bits 4",
     "ZeroDivisionError": "more ranks: as many as tensor x pipeline x context parallel sizes, or a multiple",
+    "SchedulerType": "--lr_scheduler_type cosine",
+    "IntervalStrategy": "--eval_strategy steps",
     "load_best_model_at_end": "--save_steps a multiple of --eval_steps, both by the same strategy",
 }
 # Arguments of which ms-swift's checks ask only whether they are given.
@@ -74,6 +76,8 @@ host_rules: RuleTable[Sequence[Refusal]] = RuleTable()
         "CPO/ORPO or LoRA training does not require a ref_model to be passed in.",
         "ValueError: FSDP2 is not compatible with DeepSpeed.",
         "ValueError: At most one of fp16 and bf16 can be True, but not both",
+        "ValueError: ... is not a valid SchedulerType, please select one of",
+        "ValueError: ... is not a valid IntervalStrategy, please select one of",
         "--load_best_model_at_end requires the saving steps to be a multiple of the evaluation steps",
         "ValueError: cached_dataset is not supported for GRPO.",
         "ValueError: `warmup_ratio` and `warmup_steps` cannot be set at the same time.",
@@ -102,8 +106,8 @@ def _refuses(refused: Sequence[Refusal]) -> Iterator[Problem]:
         yield Problem(f"ms-swift refuses it: {message[:300]}", f"--{name}" if name else "", fix)
 
 
-def refusals(runs: Sequence[Run], others: Sequence[Finding]) -> list[Finding]:
-    """Findings for what ms-swift refuses, without arguments for which ``others`` report an error.
+def refusals(runs: Sequence[Run]) -> list[Finding]:
+    """Findings for what ms-swift refuses.
 
     A run with unknown arguments is not asked about, for the checks combine many.
     """
@@ -113,17 +117,10 @@ def refusals(runs: Sequence[Run], others: Sequence[Finding]) -> list[Finding]:
         answers = host_table.ask(list(map(question, asked))) if asked else []
     except SwiftGrpoExtError as error:
         return [not_known_here(f"ms-swift's own checks: {error.what}", error.where, error.fix)]
-    errors = [finding.where for finding in others if finding.severity is Severity.ERROR]
-    reported = {where[2:].partition(" ")[0] for where in errors if where.startswith("--")}
     refused = dict.fromkeys(
         (message, _argument_of(message, run)) for message, run in zip(answers, asked, strict=True) if message
     )
-    fresh = [
-        (message, name)
-        for message, name in refused
-        if reported.isdisjoint((name, *re.findall(r"\w+", message)))
-    ]
-    return [*not_asked, *host_rules.judged(fresh)]
+    return [*not_asked, *host_rules.judged(list(refused))]
 
 
 def _argument_of(message: str, run: Run) -> str:
