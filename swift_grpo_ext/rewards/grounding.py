@@ -18,10 +18,9 @@ from swift_grpo_ext.rewards.values.region import Place, Region, pointed_at
 
 
 def written(region: Region, places: Places) -> dict[str, object]:
-    """An object as an answer: Gemini's key in Gemini's order, else Qwen's."""
-    box = "box_2d" if places.order == "yxyx" else "bbox_2d"
+    """An object as an answer, under Qwen's keys."""
     label = {"label": region.label} if region.label else {}
-    return {box if region.is_box else "point_2d": in_order(region.place, places), **label}
+    return {"bbox_2d" if region.is_box else "point_2d": in_order(region.place, places), **label}
 
 
 def in_order(place: Place, places: Places) -> list[float]:

@@ -1,9 +1,5 @@
 """Text read from an image, or written freely, against a reference, by its characters."""
 
-from typing import Annotated
-
-from pydantic import Field
-
 from swift_grpo_ext.rewards.contract import Columns, Outcome, Unscorable, reward
 from swift_grpo_ext.rewards.gold.columns import gold_strings
 from swift_grpo_ext.rewards.place import answer_of, bare_gold, gold_string
@@ -11,6 +7,7 @@ from swift_grpo_ext.rewards.values.text import edit_similarity, normalise
 
 _ANSWERS = ("solution", "answers", "answer")
 _TEXT = ("solution", "text", "answer")
+THRESHOLD = 0.5  # distances from here on count 0, as a fraction of the longer text
 
 
 @reward(gold=_TEXT, gold_text=lambda row, **_: gold_string(row, _TEXT))
@@ -48,15 +45,11 @@ def _gold_answers(columns: Columns) -> list[str]:
 
 
 @reward(gold=_ANSWERS, gold_text=lambda row, **_: _gold_answers(row)[0])
-def anls(
-    completion: str, columns: Columns, *, threshold: Annotated[float, Field(ge=0, lt=1)] = 0.5
-) -> Outcome:
-    """Normalised Levenshtein similarity to the nearest of several answers, 0..1, and 0 below a threshold.
+def anls(completion: str, columns: Columns) -> Outcome:
+    """Normalised Levenshtein similarity to the nearest of several answers, 0..1; 0 unless it is more than half.
 
     Case does not matter.
 
-    Args:
-        threshold: Distances from here on count 0, as a fraction of the longer text. DocVQA's is .5.
     Gold: ``solution`` (or ``answers``, ``answer``): one answer, or a list of right answers.
     Raises:
         Unscorable: No gold, or only empty answers.
@@ -65,7 +58,7 @@ def anls(
         - A long answer that holds the right one: each surplus character is an edit
           (test_surplus_text_lowers_the_score).
     Source: ANLS of DocVQA / ST-VQA (arXiv 1907.00490): with NL the normalised distance, 1 - NL if NL <
-        threshold.
+        0.5.
     Example:
         >>> get_reward("ext_anls")("2O24-03-01", {"solution": ["2024-03-01", "1 March 2024"]})
         0.9
@@ -73,4 +66,4 @@ def anls(
     gold = _gold_answers(columns)
     text = normalise(answer_of(completion), ignore_case=True)
     best = max(edit_similarity(text, each) for each in gold)
-    return Outcome.of(best if 1.0 - best < threshold else 0.0, text, " | ".join(gold[:5]))
+    return Outcome.of(best if 1.0 - best < THRESHOLD else 0.0, text, " | ".join(gold[:5]))

@@ -76,4 +76,3 @@ def test_anls_threshold():
     assert anls("<answer>abcx</answer>", {"solution": ["abcd", "zzz"]}) == 0.75
     assert anls("<answer>axxx</answer>", {"solution": "abcd"}) == 0.0
     assert anls("<answer>abxx</answer>", {"solution": "abcd"}) == 0.0
-    assert anls("<answer>axxx</answer>", {"solution": "abcd"}, threshold=0.9) == 0.25
