@@ -1,5 +1,6 @@
 """Checks that a completion keeps to the format that the prompt asks for; the formats are data."""
 
+import re
 from typing import Literal, TypeAlias
 from unicodedata import category
 
@@ -8,17 +9,16 @@ from swift_grpo_ext.rewards.place import closed_at
 
 _BLANK = "\u115f\u1160\u2800\u3164\uffa0"  # fillers of Hangul, the empty cell of Braille: they show nothing
 
-# Marks and what stands between them: "..." is a block that must hold something, "?" one that may.
+# Blocks and the marks between them: "..." must hold something, "?" may, "-" may not, "...}" to its brace.
 GRAMMARS: dict[str, str] = {
-    "think_answer": "<think> + ... + </think> + <answer> + ... + </answer>",
-    "think": "<think> + ... + </think> + ...",
-    "answer": "<answer> + ... + </answer>",
-    "opened_think_answer": "... + </think> + <answer> + ... + </answer>",
-    "opened_think": "... + </think> + ...",
-    "think_boxed": "<think> + ... + </think> + ? + \\boxed{ + ... + } + ?",
-    "think_glm_box": "<think> + ... + </think> + ? + <|begin_of_box|> + ... + <|end_of_box|> + ?",
+    "think_answer": "- <think> ... </think> - <answer> ... </answer> -",
+    "think": "- <think> ... </think> ...",
+    "answer": "- <answer> ... </answer> -",
+    "opened_think_answer": "... </think> - <answer> ... </answer> -",
+    "opened_think": "... </think> ...",
+    "think_boxed": "- <think> ... </think> ? \\boxed{ ...}",
+    "think_glm_box": "- <think> ... </think> ? <|begin_of_box|> ... <|end_of_box|> ?",
 }
-_BLOCKS = ("...", "?")
 Grammar: TypeAlias = Literal[
     "think_answer", "think", "answer", "opened_think_answer", "opened_think", "think_boxed",
     "think_glm_box",
@@ -26,26 +26,25 @@ Grammar: TypeAlias = Literal[
 
 
 def keeps_to(text: str, grammar: str) -> bool:
-    """True if a text has every mark once, in their order, and no block "..." without anything to see."""
-    parts = grammar.split(" + ")
-    marks = {part for part in parts if part not in _BLOCKS}
-    once = {*marks, "<think>"} if "</think>" in marks else marks  # not in the grammar: the template wrote it
-    if any(text.count(mark) != (mark in marks) for mark in once - {"}"}):
-        return False
-    kind = ""  # the block before the next mark, if there is one
-    for mark in (*parts, ""):
-        if mark in _BLOCKS:
-            kind = mark
-            continue
-        end = closed_at(text) if mark == "}" else text.find(mark) if mark else len(text)
-        part = text[:end].strip()
-        # Invisible characters and lone accents do not count as content.
-        shown = any(category(letter)[0] in "LNPS" and letter not in _BLANK for letter in part)
-        if end is None or end < 0 or (kind == "" and part) or (kind == "..." and not shown):
-            return False
-        text = text[end + len(mark) :]
-        kind = ""
-    return True
+    """True if a text has every mark once, in their order, and the blocks between them are as they should."""
+    parts = grammar.split()
+    kinds, marks = parts[::2], parts[1::2]
+    # Where a thought ends, <think> may not stand a second time, also if the chat template wrote the first.
+    watched = {*marks, "<think>"} if "</think>" in marks else marks
+    found = re.split(f"({'|'.join(map(re.escape, watched))})", text)
+    return found[1::2] == marks and all(map(_fits, found[::2], kinds))
+
+
+def _fits(block: str, kind: str) -> bool:
+    if kind == "?":
+        return True
+    if kind == "-":
+        return not block.strip()
+    if kind == "...}":
+        end = closed_at(block)
+        block = "" if end is None else block[:end]
+    # Invisible characters and lone accents do not count as content.
+    return any(category(letter)[0] in "LNPS" and letter not in _BLANK for letter in block)
 
 
 @reward()
@@ -76,4 +75,4 @@ def format(completion: str, columns: Columns, *, grammar: Grammar = "think_answe
     del columns
     if keeps_to(completion, GRAMMARS[grammar]):
         return Outcome(1.0, read=grammar)
-    return Outcome(0.0, f"not in the form {GRAMMARS[grammar].replace(' + ', ' ')}")
+    return Outcome(0.0, f"not in the form {GRAMMARS[grammar].replace('- ', '').removesuffix(' -')}")
