@@ -106,9 +106,11 @@ def test_gold_may_be_an_array_or_a_day(reward, gold, answer):
     assert get_reward(reward)(answer, {"solution": gold}) == 1.0
 
 
-def test_labels_that_are_no_list_are_none():
+def test_a_number_for_labels_is_a_class_number():
     row = {"objects": {"ref": 5, "bbox": [[10, 20, 110, 220]]}}
-    assert get_reward("ext_detection_f1")("[10, 20, 110, 220]", row, frame="pixel_original") == 1.0
+    outcome = get_reward("ext_detection_f1").outcome("[10, 20, 110, 220]", row, frame="pixel_original")
+    assert outcome.score is None
+    assert "class number" in outcome.reason
 
 
 def test_objects_of_ms_swift_as_text_are_in_pixels_of_the_original_too():
