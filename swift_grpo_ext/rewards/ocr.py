@@ -46,7 +46,7 @@ def _gold_answers(columns: Columns) -> list[str]:
 
 @reward(gold=_ANSWERS, gold_text=lambda row, **_: _gold_answers(row)[0])
 def anls(completion: str, columns: Columns) -> Outcome:
-    """Normalised Levenshtein similarity to the nearest of several answers, 0..1; 0 unless it is more than half.
+    """Normalised Levenshtein similarity to the nearest of several answers, 0..1; 0 up to a half.
 
     Case does not matter.
 
