@@ -43,7 +43,7 @@ READ = [
     ("ext_temporal_iou", {"timestamps": [[0.83, 19.86]]}, {}, "0.83 to 19.86 seconds"),
 ]  # fmt: skip
 REFUSED = [
-    ("ext_iou", {"bbox": [300, 50, 200, 100], "iscrowd": 0, "segmentation": [1.0]}, {}, "gold_order=xywh"),
+    ("ext_iou", {"bbox": [100, 50, 200, 100], "iscrowd": 0, "segmentation": [1.0]}, {}, "COCO"),
     ("ext_detection_f1", {"objects": {"bbox": [[100, 50, 200, 100]], "category": [17], "area": [9]}},
      {"gold_order": "xywh"}, "class number"),
     ("ext_point_in_box", {"bbox": [0.25, 0.25, 0.5, 0.5]}, {}, "norm1"),

@@ -8,14 +8,16 @@ from typing import Any, Literal, TypeAlias
 from swift_grpo_ext.rewards.contract import Columns, NoGold, Outcome, Unread, Unscorable, as_gold, gold_value
 from swift_grpo_ext.rewards.gold.frames import SIZES_COLUMN, Frame, convert, extent
 from swift_grpo_ext.rewards.gold.geometry import area, matched_mean
-from swift_grpo_ext.rewards.json_text import decoded, literal, strict
+from swift_grpo_ext.rewards.json_text import Json, decoded, literal, strict
 from swift_grpo_ext.rewards.place import answer_of, unwrapped
 from swift_grpo_ext.rewards.values.region import Order, Place, Region
 from swift_grpo_ext.rewards.values.regions import Kind, read, says_nothing
 
 EmptyGold: TypeAlias = Literal["unscored", "nothing"]
+# Keys and columns of a COCO annotation, whose ``bbox`` is x, y, width, height.
+COCO_COLUMNS = ("iscrowd", "category_id", "bbox_id", "segmentation", "area")
 GOLD = ("solution", "bbox", "boxes", "objects", "answer")
-READS = (SIZES_COLUMN,)  # other columns that rewards of places read
+READS = (SIZES_COLUMN, *COCO_COLUMNS)  # other columns that rewards of places read
 OUTSIDE = 0.02  # share of the image by which a gold box may reach beyond it: annotators do
 
 
@@ -133,7 +135,8 @@ def gold_regions(
     """The row's gold objects and their frame, which ms-swift's own column ``objects`` states.
 
     Raises:
-        Unscorable: The row has no gold object or too many, or a point where a box is needed.
+        Unscorable: The row has no gold object or too many, a point where a box is needed, or a COCO
+            annotation whose order is not declared.
     """
     may_be_empty = getattr(places, "empty_gold", "") == "nothing"
     try:
@@ -147,12 +150,13 @@ def gold_regions(
         gold = decoded(text, strict, literal, otherwise=text)
     if may_be_empty and says_nothing(gold):
         return [], places.frame
+    _refuse_undeclared_coco(gold, columns, places)
     regions = as_gold(read, gold, kind, places.in_gold)
     if kind == "box" and not all(region.is_box for region in regions):
         raise Unscorable(f"gold {gold!r:.80} holds a point, not a box")
-    if not (isinstance(gold, Mapping) and ("bbox_type" in gold or isinstance(gold.get("ref"), list))):
+    if not (isinstance(gold, Mapping) and _is_ms_swifts(gold)):
         return regions, places.gold_frame or places.frame
-    # ms-swift's column, in which a box may name its image
+    # A box may name its image.
     images = [*(gold.get("image_id") or []), *[places.image_index] * len(regions)]
     there = [replace(region, image=image) for region, image in zip(regions, images, strict=False)]
     return there, "norm1" if gold.get("bbox_type") == "norm1" else "pixel_original"
@@ -176,9 +180,28 @@ def _check(region: Region, frame: Frame, columns: Columns, image: int) -> None:
         size = extent(frame, columns, image)
     except Unscorable:
         return
-    shares = [number / size[axis % 2] for axis, number in enumerate(numbers)]
-    if not all(-OUTSIDE <= share <= 1 + OUTSIDE for share in shares):
+    pixel = float(size[0] > 1)  # annotators count pixels from 0 or from 1
+    overhang = [max(-number, number - size[axis % 2]) for axis, number in enumerate(numbers)]
+    if any(beyond > OUTSIDE * size[axis % 2] + pixel for axis, beyond in enumerate(overhang)):
         what = f"gold {numbers} lies outside of the image ({size[0]:g} x {size[1]:g} in {frame})"
         raise Unscorable(f"{what}: another gold_frame or gold_order, or an EXIF orientation?")
     if frame.startswith("pixel") and max(map(abs, numbers)) <= 1 and any(number % 1 for number in numbers):
         raise Unscorable(f"gold {numbers} is smaller than a pixel: gold_frame=norm1?")
+
+
+def _is_ms_swifts(gold: Mapping[str, Json]) -> bool:
+    """True for ms-swift's column ``objects``: lists of lists, without COCO's keys."""
+    boxes = gold.get("bbox")
+    rows = isinstance(boxes, (list, tuple)) and all(isinstance(box, (list, tuple)) for box in boxes)
+    return rows and ("ref" in gold or "bbox_type" in gold or set(gold) <= {"bbox", "image_id"})
+
+
+def _refuse_undeclared_coco(gold: Json, columns: Columns, places: Places) -> None:
+    if places.gold_order is not None or places.order != "xyxy":
+        return
+    first = gold[0] if isinstance(gold, (list, tuple)) and gold else gold
+    beside = first if isinstance(first, Mapping) else columns if "solution" not in columns else {}
+    marks = [name for name in COCO_COLUMNS if beside.get(name) is not None]
+    if marks and "bbox" in beside:
+        what = f"gold beside {marks[0]} is a COCO annotation"
+        raise Unscorable(f"{what}: gold_order=xywh, or xyxy if it holds corners")

@@ -29,7 +29,7 @@ SHAPES = [
     ("RefCOCO of lmms-lab", f"ext_iou:gold_order=xywh,{PIXELS}", None,
      [{**REFCOCO, "bbox": [100.5, 50, 200, 100], "segmentation": [1, 2]}], 1, "[100.5, 50.0, 300.5, 150.0]"),
     ("RefCOCO of lmms-lab, order not told", f"ext_iou:{PIXELS}", None,
-     [{**REFCOCO, "bbox": [300.5, 50, 200, 100], "segmentation": [1, 2]}], 0, "then gold_order=xywh"),
+     [{**REFCOCO, "bbox": [100.5, 50, 200, 100], "segmentation": [1, 2]}], 0, "COCO annotation: gold_order=xywh"),
     ("RefCOCO of jxu124", f"ext_iou:{PIXELS}", None,
      [{"bbox": [100.5, 50, 300.5, 150], "ann_id": 3, "ref_id": 4, "raw_anns": "{}", "split": "val"}], 1,
      "[100.5, 50.0, 300.5, 150.0]"),
