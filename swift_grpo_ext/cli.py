@@ -83,25 +83,10 @@ def report(
         str | None, typer.Option(help="Folder to write to; default the run's own, or grpo-comparison.")
     ] = None,
     completions: Annotated[int, typer.Option(min=1, help="Completions of each run to show.")] = 5000,
-    live: Annotated[
-        bool, typer.Option("--live", hidden=True, help="Gone: an error that says what is live.")
-    ] = False,
 ) -> None:
-    """Write report.html of GRPO runs of ms-swift, finished or not.
-
-    \f
-
-    Raises:
-        RefusedError: ``--live`` is asked for.
-    """
-    from swift_grpo_ext.errors import RefusedError
+    """Write report.html of GRPO runs of ms-swift, finished or not."""
     from swift_grpo_ext.watch.report import write_report
 
-    if live:
-        fix = (
-            "--report_to tensorboard (or wandb, swanlab) is live; report without --live can be written again"
-        )
-        raise RefusedError("the page of a run is not served any more", where="--live", fix=fix)
     written = write_report(output_dirs, to, completions=completions)
     for verdict in written.verdicts:
         print(verdict.headline)
@@ -127,7 +112,6 @@ def plan(
     max_completion_length: Annotated[int, typer.Option(min=1, help="Tokens of a completion.")] = 1024,
     beta: Annotated[float, typer.Option(min=0, help="Weight of the KL term; 0: no reference.")] = 0.04,
     sharing: Annotated[bool, typer.Option(help="Prompts are shared; ms-swift alone does not.")] = True,
-    bf16: Annotated[bool | None, typer.Option(help="The GPUs compute in bf16; V100 and T4 do not.")] = None,
 ) -> None:
     """Four layouts in one table: what fits, by how much, what helps (exit code 2 if none fits).
 
@@ -149,7 +133,7 @@ def plan(
         kl=beta > 0,
     )
     machine = setting.Machine(nodes, gpus, gpu_memory)
-    if not command.run(model, work, machine, batch=batch, shares=sharing, bf16=bf16):
+    if not command.run(model, work, machine, batch=batch, shares=sharing):
         raise typer.Exit(2)
 
 

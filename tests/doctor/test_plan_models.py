@@ -95,7 +95,8 @@ def test_names_are_found_however_they_are_spelled():
 def test_a_size_alone_is_no_model_that_ms_swift_knows(tmp_path, monkeypatch):
     assert loadable("qwen2.5-vl-72b") == "Qwen/Qwen2.5-VL-72B-Instruct"
     assert loadable("Ovis2-1B") == "thisisiron/Ovis2-1B-hf"
-    for model in ("Qwen/Qwen2.5-VL-72B-Instruct", "me/Ovis2-1B", "/models/Ovis2-1B", "Ovis2-1B-hf"):
+    assert loadable("Ovis2-1B-hf") == "thisisiron/Ovis2-1B-hf"
+    for model in ("Qwen/Qwen2.5-VL-72B-Instruct", "me/Ovis2-1B", "/models/Ovis2-1B", "qwen2_5_vl"):
         assert loadable(model) == model
     (tmp_path / "Ovis2-1B").mkdir()
     monkeypatch.chdir(tmp_path)

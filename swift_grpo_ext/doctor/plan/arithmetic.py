@@ -12,8 +12,6 @@ LOGITS = (8, 16)
 # Vision tower, bytes per patch and unit of width: (hidden, intermediate), forward only, and trained.
 FROZEN_TOWER = (33.0, 1.6)
 TRAINED_TOWER = (38.0, 12.0)
-# Ovis2: bytes per visual token and visual word, of the mixture over 65,536 words.
-VISUAL_WORDS = 4.1
 # Smallest and largest ratio of measured memory to the arithmetic below (tests/device/test_memory.py).
 LEAST, MOST = 0.95, 1.12
 # Least share of a pack's estimate: its layers are recomputed without their last product, large with LoRA.
@@ -75,8 +73,7 @@ def vision_peak(shape: ModelShape, work: Work, setting: Setting) -> tuple[float,
     layer = patches * (hidden * vision.hidden + intermediate * vision.intermediate)
     # Per patch: the input of each layer, and the patch itself.
     saved = 0 if work.freeze_vit else 2 * vision.depth * vision.hidden + PIXEL * vision.channels
-    words = VISUAL_WORDS * vision.vocabulary * patches / vision.merge**2
-    return max(layer, words), patches * saved
+    return layer, patches * saved
 
 
 def pixel_values(shape: ModelShape, work: Work, setting: Setting) -> float:
@@ -98,23 +95,11 @@ def _patches(vision: VisionShape, work: Work, setting: Setting) -> float:
 SUB_GROUP = (200_000_000, 1_000_000_000)  # sub_group_size of our presets and of ms-swift's, elements
 
 
-def whole_weights(shape: ModelShape, bits: int) -> float:
-    """Bytes of all weights as they are loaded.
-
-    bitsandbytes shrinks linear layers to 8 bits, or to 4 bits plus their blocks' scales (0.52 bytes in all),
-    but not experts stored as one tensor.
-    """
-    small = {8: 1.0, 4: 0.52}.get(bits, 2.0)
-    return small * shape.in_linears + 2 * (shape.total - shape.in_linears)
-
-
-def weight_bytes(shape: ModelShape, work: Work, setting: Setting, machine: Machine) -> float:
-    """Bytes of the policy's weights on one GPU, including hpZ's second copy."""
+def weight_bytes(shape: ModelShape, setting: Setting, machine: Machine) -> float:
+    """Bytes of the policy's 16-bit weights on one GPU."""
     if setting.stage < 3:
-        return whole_weights(shape, work.bits)
-    share = 0.0 if setting.offload_params else 1 / machine.gpus
-    share += 1 / machine.gpus_per_node if setting.hpz else 0
-    return share * whole_weights(shape, work.bits)
+        return 2 * shape.total
+    return 0 if setting.offload_params else 2 * shape.total / machine.gpus
 
 
 def gradient_bytes(shape: ModelShape, work: Work, setting: Setting, machine: Machine) -> float:
@@ -149,13 +134,12 @@ def sync_bytes(shape: ModelShape, setting: Setting) -> float:
 
     ``move_model_batches`` splits only the language model's layers: embeddings are a group, the tower another.
     """
-    flat = 2 * 512e6 if setting.rollout == "server" else 0  # a bucket and its source
     if setting.rollout == "transformers" or setting.stage < 3:
-        return flat
+        return 0
     if not setting.move_model_batches:
-        return 2 * shape.total + flat
+        return 2 * shape.total
     layers = -(-shape.text.layers // setting.move_model_batches) * shape.language / shape.text.layers
-    return 2 * max(layers, shape.embedding + shape.head, shape.tower + shape.aligner) + flat
+    return 2 * max(layers, shape.embedding + shape.head, shape.tower + shape.aligner)
 
 
 def trained_parameters(shape: ModelShape, work: Work) -> int:

@@ -13,7 +13,6 @@ from swift_grpo_ext.doctor.plan.layouts import (
     VERDICTS,
     LayoutNeed,
     Question,
-    answer,
     answers,
     best_lever,
 )
@@ -30,7 +29,6 @@ def run(
     *,
     batch: int = 1,
     shares: bool = True,
-    bf16: bool | None = None,
     console: Console | None = None,
 ) -> bool:
     """Print the table and the command of the first layout that fits; False if none does.
@@ -44,12 +42,12 @@ def run(
     work = work if shape.vision else replace(work, images=0)
     family = family_of(str(config.get("model_type")))
     no_engine = family.lacks.get("vllm", "") if family else ""
-    question = Question(shape, work, machine, batch, shares, not no_engine, bf16)
+    question = Question(shape, work, machine, batch, shares, not no_engine)
     rows = answers(question)
     best = min(rows, key=lambda row: row.verdict)
     gpus = f"{machine.gpus} GPUs of {machine.gpu_memory:g} GiB"
     console.print(_table(f"{model}, {shape.total / 1e9:.2f} B parameters, {gpus}", question, rows))
-    lines = _assumptions(question, best)
+    lines = [_assumptions(question)]
     if no_engine:
         lines.append(f"Rollouts by transformers: {no_engine}.")
     fits = best.verdict < UNSURE
@@ -67,10 +65,11 @@ def _table(title: str, question: Question, rows: list[LayoutNeed]) -> Table:
     for row in rows:
         words, freed = best_lever(question, row)
         low, high = row.memory.peak
+        peak = f"{high / GIB:.1f}"
         table.add_row(
             row.name.removeprefix("ext_"),
             f"{row.memory.of_phase('rest')[1] / GIB:.1f}",
-            _gib((low if row.verdict == UNSURE else high, high)),
+            f"{low / GIB:.1f} to {peak}" if row.verdict == UNSURE else peak,
             VERDICTS[row.verdict],
             f"{row.margin / GIB:+.1f}",
             row.reason or (f"{words}: -{freed / GIB:.1f}" if freed > GIB / 2 else "-"),
@@ -79,29 +78,19 @@ def _table(title: str, question: Question, rows: list[LayoutNeed]) -> Table:
     return table
 
 
-def _assumptions(question: Question, best: LayoutNeed) -> list[str]:
-    """Assumptions of the figures, and the memory of the best layout without shared prompts."""
+def _assumptions(question: Question) -> str:
     work, machine = question.work, question.machine
+    trainer = "this package's trainer, which shares prompts (--no-sharing: ms-swift's own)"
     images = ""
     if work.images and question.shape.vision:
         tokens = question.shape.vision.tokens(work.max_pixels)
         images = f", images in each: {work.images} of {tokens} tokens (MAX_PIXELS={work.max_pixels})"
-    trainer = "this package's trainer, which shares prompts" if question.shares else "ms-swift's own trainer"
-    card = " (V100 and T4 do not: --no-bf16)" if question.bf16 is None else ""
-    alone = answer(replace(question, shares=False), best.name)
-    return [
-        f"Assumed: {trainer}; prompts of {work.text_tokens} tokens{images}; completions of "
-        f"{work.completion_tokens} tokens, {work.generations} of a prompt; a frozen vision tower; GPUs that "
-        f"compute in bf16{card}, with {machine.usable / GIB:.1f} GiB to give.",
-        f"With ms-swift alone, and images of that size, {best.name} takes {_gib(alone.memory.peak)} GiB "
-        f"({VERDICTS[alone.verdict]}); without MAX_PIXELS they may be larger.",
-    ]
-
-
-def _gib(span: tuple[float, float]) -> str:
-    """Least and most in GiB; one figure where they are the same."""
-    texts = f"{span[0] / GIB:.1f}", f"{span[1] / GIB:.1f}"
-    return texts[0] if texts[0] == texts[1] else " to ".join(texts)
+    return (
+        f"Assumed: {trainer if question.shares else 'ms-swift alone'}; prompts of {work.text_tokens} tokens"
+        f"{images}; completions of {work.completion_tokens} tokens, {work.generations} of a prompt; a frozen "
+        f"vision tower; GPUs that compute in bf16 (V100 and T4 do not), with {machine.usable / GIB:.1f} GiB "
+        "to give. Without MAX_PIXELS images may be larger."
+    )
 
 
 COMMAND = """\

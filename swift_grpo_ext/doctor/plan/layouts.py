@@ -20,7 +20,7 @@ VERDICTS = ("fits", "tight", "unsure", "no")
 UNSURE = 2  # from this verdict on a layout is not recommended
 COMPLETIONS = 64  # least number of an optimizer step: with fewer, advantages are noise
 SPARE = 0.1  # share of a GPU that must stay free for "fits"; with less it is "tight"
-OLD_CARD = 16  # GiB: most cards of this size (V100, T4) have no bf16
+NO_MASTERS = "without DeepSpeed there are no fp32 weights: bf16 rounds small updates away"
 SYNCED = 4e9  # bytes of weights that are sent to vLLM at a time
 
 
@@ -34,7 +34,6 @@ class Question:
     batch: int = 1  # completions per micro-batch, as in the command
     shares: bool = True  # this package's trainer forwards a prompt once for its completions
     vllm: bool = True  # vLLM can generate; else transformers does
-    bf16: bool | None = None  # the GPUs support bf16; None if unknown
 
     @property
     def accumulation(self) -> int:
@@ -73,28 +72,26 @@ def answer(question: Question, name: str) -> LayoutNeed:
 
 def best_lever(question: Question, now: LayoutNeed) -> tuple[str, float]:
     """The change of the command that lowers the peak of a GPU most, and by how many bytes."""
-    peaks = ((answer(changed, now.name).memory.peak[1], words) for words, changed in _levers(question, now))
-    peak, words = min(peaks)
-    return words, now.memory.peak[1] - peak
+    peaks = {words: answer(changed, now.name).memory.peak[1] for words, changed in _levers(question, now)}
+    words = min(peaks, key=lambda words: peaks[words])
+    return words, now.memory.peak[1] - peaks[words]
 
 
 def _levers(question: Question, now: LayoutNeed) -> Iterator[tuple[str, Question]]:
+    """Changes of the command; one that does not apply to the run lowers nothing."""
     work, machine = question.work, question.machine
     half, pixels = work.completion_tokens // 2, work.max_pixels // 2
-    changes = [(f"--max_completion_length {half}", replace(work, completion_tokens=half))]
-    if work.full:
-        changes.append(("--tuner_type lora", replace(work, full=False)))
-        changes.append(("--beta 0", replace(work, kl=False)))
-    elif not now.setting.stage:
-        changes.append(("--quant_method bnb --quant_bits 4 --use_vllm false", replace(work, bits=4)))
-    if work.images:
-        changes.append((f"MAX_PIXELS={pixels}", replace(work, max_pixels=pixels)))
-    for words, changed in changes:
+    changes = {
+        f"--max_completion_length {half}": replace(work, completion_tokens=half),
+        f"MAX_PIXELS={pixels}": replace(work, max_pixels=pixels),
+        "--tuner_type lora": replace(work, full=False),
+        "--beta 0": replace(work, kl=False),
+    }
+    for words, changed in changes.items():
         yield words, replace(question, work=changed)
-    if now.verdict and now.setting.stage > 1:
+    yield "--per_device_train_batch_size 1", replace(question, batch=1)
+    if now.verdict:
         yield "twice as many GPUs", replace(question, machine=replace(machine, nodes=2 * machine.nodes))
-    if question.batch > 1:
-        yield "--per_device_train_batch_size 1", replace(question, batch=1)
 
 
 def _settings(question: Question, layout: Setting) -> Iterator[Setting]:
@@ -103,7 +100,7 @@ def _settings(question: Question, layout: Setting) -> Iterator[Setting]:
     layout = replace(layout, micro_batch=question.batch, accumulation=question.accumulation)
     if question.shares:
         layout = replace(layout, scoring="chunks", shared=layout.of_one_prompt(work.generations))
-    if not question.vllm or work.bits < 16:  # vLLM cannot take 4-bit weights from a trainer
+    if not question.vllm:
         yield replace(layout, rollout="transformers")
         return
     if layout.stage == 3:
@@ -113,29 +110,22 @@ def _settings(question: Question, layout: Setting) -> Iterator[Setting]:
         if machine.gpus_per_node % size or shape.heads % size:
             continue
         engine = replace(layout, tensor_parallel=size)
-        held = max(4, question.batch * question.accumulation * size)
-        share = arithmetic.engine_bytes(shape, work, engine, held) / (machine.gpu_memory * GIB)
-        engine = replace(engine, utilization=min(0.9, max(0.3, math.ceil(share * 20) / 20)))
+        needed, least = (
+            arithmetic.engine_bytes(shape, work, engine, completions) / (machine.gpu_memory * GIB)
+            for completions in (max(4, question.batch * question.accumulation * size), 1)
+        )
+        # Of a whole GPU a twentieth at a time; above 0.9 only where even one completion takes more.
+        share = min(0.9, max(0.3, math.ceil(needed * 20) / 20))
+        engine = replace(engine, utilization=max(share, least))
         yield engine
         if not layout.offload_params:
             yield replace(engine, offload_model=True, offload_optimizer=work.full)
 
 
 def _judged(question: Question, name: str, setting: Setting) -> LayoutNeed:
-    shape, work, machine = question.shape, question.work, question.machine
-    reason = ""
-    if question.bf16 is False:
-        reason = "vLLM refuses bf16 below compute capability 8.0 (V100, T4)"
-    elif work.full and not setting.stage:
-        reason = "without DeepSpeed there are no fp32 weights: bf16 rounds small updates away"
-    elif setting.rollout == "colocate":
-        least = arithmetic.engine_bytes(shape, work, setting, 1)
-        room = setting.utilization * machine.gpu_memory * GIB
-        if least > room:
-            reason = f"vLLM has {room / GIB:.0f} GiB, needs {least / GIB:.0f} for weights and one completion"
-    memory = memory_range(shape, work, setting, machine)
+    usable = question.machine.usable
+    memory = memory_range(question.shape, question.work, setting, question.machine)
     low, high = memory.peak
-    is_certain = question.bf16 is True or machine.gpu_memory > OLD_CARD  # that the card computes in bf16
-    verdict = 0 if is_certain and high <= (1 - SPARE) * machine.usable else 1
-    verdict = 3 if reason or low > machine.usable else 2 if high > machine.usable else verdict
-    return LayoutNeed(name, setting, memory, machine.usable - high, verdict, reason)
+    reason = NO_MASTERS if question.work.full and not setting.stage else ""
+    verdict = 0 if high <= (1 - SPARE) * usable else 1 if high <= usable else 2
+    return LayoutNeed(name, setting, memory, usable - high, 3 if reason or low > usable else verdict, reason)

@@ -94,14 +94,16 @@ def objections(shape: ModelShape, work: Work, setting: Setting, machine: Machine
     """A problem if even the least memory of that work exceeds a GPU."""
     needed = memory_range(shape, work, setting, machine)
     phase = max(needed.phases, key=needed.of_phase)
-    low = needed.of_phase(phase)[0]
+    low, _ = needed.of_phase(phase)
     if low > machine.usable:
         terms = sorted(needed.phases[phase], key=lambda term: -term.low)[:3]
         largest = ", ".join(f"{term.name} {term.low / GIB:.1f}" for term in terms)
         has = f"a GPU has {machine.usable / GIB:.0f}"
-        fix = "swift-grpo-ext plan shows the layouts that fit, and what helps most"
-        what = f"at least {low / GIB:.1f} GiB {MOMENTS[phase]}, {has}: {largest}"
-        yield Problem(what, "memory by arithmetic", fix)
+        yield Problem(
+            f"at least {low / GIB:.1f} GiB {MOMENTS[phase]}, {has}: {largest}",
+            "memory by arithmetic",
+            "swift-grpo-ext plan shows the layouts that fit, and what helps most",
+        )
 
 
 def _exact(name: str, size: float) -> Term:
@@ -114,7 +116,7 @@ def _fragments(terms: Iterable[Term]) -> Term:
 
 
 def _weights(shape: ModelShape, work: Work, setting: Setting, machine: Machine) -> Iterator[Term]:
-    own = arithmetic.weight_bytes(shape, work, setting, machine)
+    own = arithmetic.weight_bytes(shape, setting, machine)
     yield _exact("weights", own)
     if not work.full:
         adapters = shape.lora(work.lora_rank)

@@ -1,6 +1,5 @@
 """Model configurations by folder, by name of a published size, or by type, and the sizes they imply."""
 
-import copy
 import hashlib
 import json
 import os
@@ -8,7 +7,6 @@ import re
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +18,10 @@ from swift_grpo_ext.errors import SwiftGrpoExtError, nearest
 from swift_grpo_ext.folders import kept, read_json, user_cache
 from swift_grpo_ext.versions import installed_version
 
+CONFIG = "config.json"
 _PUBLISHED = Path(__file__).with_name("published.json")
 
 
-@cache
 def published() -> dict[str, dict[str, Any]]:
     """Models that most GRPO runs start from, by name, each with its hub ``id`` and its ``config``."""
     models: dict[str, dict[str, Any]] = json.loads(_PUBLISHED.read_text(encoding="utf-8"))
@@ -37,11 +35,16 @@ def find_config(model: str) -> dict[str, Any] | None:
         SwiftGrpoExtError: A config.json exists but cannot be read.
     """
     path = Path(model).expanduser()
-    path = path if path.name == "config.json" else path / "config.json"
-    if os.path.isfile(path):  # unlike Path.is_file, False for a word that is too long for a name
-        return _read(path)
-    name = published_name(model)
-    return copy.deepcopy(published()[name]["config"]) if name else None
+    path = path if path.name == CONFIG else path / CONFIG
+    if not os.path.isfile(path):  # unlike Path.is_file, False for a word that is too long for a name
+        name = published_name(model)
+        return published()[name]["config"] if name else None
+    config = read_json(path)
+    if not isinstance(config, dict):
+        raise SwiftGrpoExtError(
+            "config.json cannot be read as a JSON object", where=str(path), fix="download the model again"
+        )
+    return config
 
 
 def require_config(model: str) -> dict[str, Any]:
@@ -68,11 +71,11 @@ def require_config(model: str) -> dict[str, Any]:
 
 def loadable(model: str) -> str:
     """The model argument for ms-swift; for the bare name of a published size, the id of its checkpoint."""
-    name = published_name(model)
-    if name is None or model.lower() != name.lower() or Path(model).expanduser().is_dir():
-        path = Path(model)
-        return str(path.parent) if path.name == "config.json" else model
-    return str(published()[name]["id"])
+    path = Path(model)
+    if path.name == CONFIG:
+        return str(path.parent)
+    name = None if "/" in model or path.is_dir() else published_name(model)
+    return published()[name]["id"] if name else model
 
 
 def shape_by_config(config: Mapping[str, object]) -> ModelShape:
@@ -95,16 +98,6 @@ def shape_by_config(config: Mapping[str, object]) -> ModelShape:
 
 
 def published_name(model: str) -> str | None:
-    """The published size that an id or a path names."""
-    last = re.split(r"[/\\]|__", model.rstrip("/"))[-1].lower().replace("_", "-")
-    names = {name.lower().replace("_", "-"): name for name in published()}
-    return next((name for low, name in names.items() if f"{last}-".startswith(f"{low}-")), None)
-
-
-def _read(path: Path) -> dict[str, Any]:
-    config = read_json(path)
-    if not isinstance(config, dict):
-        raise SwiftGrpoExtError(
-            "config.json cannot be read as a JSON object", where=str(path), fix="download the model again"
-        )
-    return config
+    """The published size that an id, or a folder such as ``Qwen__Qwen2.5-VL-72B-Instruct``, names."""
+    last = re.split("/|__", model.rstrip("/"))[-1].lower()
+    return next((name for name in published() if f"{last}-".startswith(f"{name.lower()}-")), None)

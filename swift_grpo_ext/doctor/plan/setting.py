@@ -24,7 +24,6 @@ class VisionShape:
     patch: int  # side of a patch in pixels
     merge: int  # patches per side that become one token of the language model
     channels: int  # values of one patch in `pixel_values`
-    vocabulary: int = 0  # number of visual words that each token mixes (Ovis2); 0 without visual words
     tile: int = 0  # side of a tile in pixels where images are cut into tiles; 0 where they are resized
     most_tiles: int = 9  # most tiles of an image, without the overview
     fixed: int = 0  # tokens of every image, whatever its size (Gemma); 0 if they depend on it
@@ -53,7 +52,7 @@ class ModelShape:
     text: TextSizes  # widths of the language model
     kv_heads: int  # key and value heads
     heads: int  # query heads
-    linears: tuple[tuple[int, int], ...]  # (in, out) of every linear layer inside the language model's layers
+    lora_sizes: int  # inputs and outputs of all linear layers inside the language model's layers
     vision: VisionShape | None  # the vision tower, or None
 
     @property
@@ -61,14 +60,9 @@ class ModelShape:
         """All parameters, shared ones once."""
         return self.language + self.embedding + self.head + self.tower + self.aligner
 
-    @property
-    def in_linears(self) -> int:
-        """Parameters of the language model that 4-bit and 8-bit loading can shrink."""
-        return sum(inputs * outputs for inputs, outputs in self.linears)
-
     def lora(self, rank: int) -> int:
         """Parameters of LoRA on every linear layer of the language model."""
-        return sum(rank * (inputs + outputs) for inputs, outputs in self.linears)
+        return rank * self.lora_sizes
 
 
 Rollout = Literal["colocate", "server", "transformers"]
@@ -100,7 +94,6 @@ class Work:
 
     full: bool = False  # full-parameter training; else LoRA
     lora_rank: int = 8  # rank of LoRA
-    lora_dropout: float = 0.0  # its dropout; ms-swift's default is 0.05, this package's trainer turns it off
     generations: int = 8  # completions per prompt (`--num_generations`)
     text_tokens: int = 256  # tokens of a prompt without its images
     images: int = 1  # images per prompt
@@ -110,12 +103,11 @@ class Work:
     freeze_vit: bool = True  # the vision tower is not trained
     freeze_aligner: bool = True  # the aligner is not trained
     freeze_llm: bool = False  # the language model is not trained
-    bits: int = 16  # bits of a weight: 16, or 8 and 4 with `--quant_bits` (bitsandbytes)
 
     @property
     def trained(self) -> Trained:
         """The kind of training, on which the activations depend."""
-        return "full" if self.full else "lora_with_dropout" if self.lora_dropout else "lora"
+        return "full" if self.full else "lora"
 
 
 @dataclass(frozen=True)
@@ -125,7 +117,6 @@ class Setting:
     stage: int = 3  # ZeRO stage; 0 is plain data parallelism
     offload_optimizer_states: bool = False  # DeepSpeed keeps optimizer states in CPU memory
     offload_params: bool = False  # DeepSpeed keeps weights in CPU memory
-    hpz: bool = False  # a second copy of the weights, sharded inside each node
     rollout: Rollout = "colocate"  # where completions are generated
     tensor_parallel: int = 1  # `--vllm_tensor_parallel_size`
     utilization: float = 0.5  # `--vllm_gpu_memory_utilization`

@@ -52,19 +52,19 @@ def _measured(model: Any, hf_config: Any) -> ModelShape:
     sizes = getattr(hf_config, "vision_config", None)
     for name, parameter in model.named_parameters():
         counts[own.get(id(parameter)) or _part(name, words)] += parameter.numel()
-    linears = [
-        (module.in_features, module.out_features)
+    lora_sizes = sum(
+        module.in_features + module.out_features
         for name, module in model.named_modules()
         if isinstance(module, Linear) and module is not head
         if _part(f"{name}.weight", words) == "language"
-    ]
+    )
     return ModelShape(
         **counts,
         largest=max(sum(p.numel() for p in m.parameters(recurse=False)) for m in model.modules()),
         text=text_sizes(text),
         kv_heads=text.get("num_key_value_heads") or text["num_attention_heads"],
         heads=text["num_attention_heads"],
-        linears=tuple(linears),
+        lora_sizes=lora_sizes,
         vision=_vision(hf_config.model_type, sizes.to_dict(), hf_config.to_dict()) if sizes else None,
     )
 
@@ -111,7 +111,6 @@ def _vision(kind: str, sizes: Mapping[str, Any], config: Mapping[str, Any]) -> V
         patch=patch,
         merge=_merge(whole, patch, tile),
         channels=3 * patch**2 * (sizes.get("temporal_patch_size") or 1),
-        vocabulary=sizes.get("vocab_size") or 0 if sizes.get("hidden_stride") else 0,  # Ovis2
         tile=tile,
         most_tiles=tiling.most if tiling else 9,
         fixed=whole.get("mm_tokens_per_image") or whole.get("default_output_length") or 0,

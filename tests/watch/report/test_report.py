@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from swift_grpo_ext import testing
 from swift_grpo_ext.cli import app
-from swift_grpo_ext.errors import OutputFolderError, RefusedError
+from swift_grpo_ext.errors import OutputFolderError
 from swift_grpo_ext.watch.report import Figure, Section, Tile, write_report
 from swift_grpo_ext.watch.report.page_data import MOST_POINTS, rows_within
 from swift_grpo_ext.watch.report.run import read_run
@@ -85,12 +85,6 @@ def test_the_command_prints_the_verdict_and_the_path(tmp_path):
         "It learns: the reward rose from 0.09 to 0.89.",
         str(tmp_path / "there" / "report.html"),
     ]
-
-
-def test_a_page_that_is_served_is_gone_and_says_so(tmp_path):
-    result = CliRunner().invoke(app, ["report", str(tmp_path), "--live"])
-    assert isinstance(result.exception, RefusedError)
-    assert "--report_to tensorboard" in str(result.exception)
 
 
 def test_runs_are_compared_in_one_page(tmp_path):

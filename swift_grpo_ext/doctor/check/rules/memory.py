@@ -49,7 +49,7 @@ def _memory(run: Run) -> Iterator[Problem]:
 # Arguments that shard, freeze, quantize or spread what the arithmetic counts in full, and neutral values.
 _CHANGING = re.compile(
     "fsdp|optim|optimizer|(freeze|trainable)_parameters(_regex|_ratio)?|use_galore|lisa_activated_layers|device_map"
-    "|sequence_parallel_size|deepspeed_autotp_size|use_liger_kernel|tuner_backend"
+    "|sequence_parallel_size|deepspeed_autotp_size|use_liger_kernel|tuner_backend|quant_method"
 )
 _USUAL: tuple[Any, ...] = (None, False, "adamw_torch", "adamw_torch_fused")
 _QUANTISED = re.compile(r"(?i)awq|gptq|(?<!pr)int[48]|fp[48]|[48]-?bit|gguf")
@@ -74,7 +74,6 @@ def least_work(run: Run) -> Work:
     return Work(
         full=run.full,
         lora_rank=args.lora_rank or 8,
-        lora_dropout=0.0 if "trainer" in run.parts else args.lora_dropout or 0.0,
         generations=max(1, args.num_generations),
         text_tokens=64,
         max_pixels=min(SMALL_PIXELS, model.max_pixels(run)),
@@ -83,7 +82,6 @@ def least_work(run: Run) -> Work:
         freeze_vit=decided(args.freeze_vit) is not False,
         freeze_aligner=decided(args.freeze_aligner) is not False,
         freeze_llm=bool(args.freeze_llm),
-        bits=4 if args.quant_method else 16,
     )
 
 
@@ -96,7 +94,6 @@ def setting_of(run: Run, shape: ModelShape) -> Setting:
         stage=model.stage(run),
         offload_optimizer_states=model.offloads(run, "offload_optimizer"),
         offload_params=model.offloads(run, "offload_param"),
-        hpz=model.zero(run).get(model.HPZ, 1) not in (0, 1),
         rollout="colocate" if run.colocates else "server" if args.use_vllm else "transformers",
         tensor_parallel=max(1, args.vllm_tensor_parallel_size),
         utilization=args.vllm_gpu_memory_utilization,
