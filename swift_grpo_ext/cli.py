@@ -112,6 +112,7 @@ def plan(
     max_completion_length: Annotated[int, typer.Option(min=1, help="Tokens of a completion.")] = 1024,
     beta: Annotated[float, typer.Option(min=0, help="Weight of the KL term; 0: no reference.")] = 0.04,
     sharing: Annotated[bool, typer.Option(help="Prompts are shared; ms-swift alone does not.")] = True,
+    bf16: Annotated[bool | None, typer.Option(help="The GPUs compute in bf16; V100 and T4 do not.")] = None,
 ) -> None:
     """Four layouts in one table: what fits, by how much, what helps (exit code 2 if none fits).
 
@@ -133,7 +134,7 @@ def plan(
         kl=beta > 0,
     )
     machine = setting.Machine(nodes, gpus, gpu_memory)
-    if not command.run(model, work, machine, batch=batch, shares=sharing):
+    if not command.run(model, work, machine, batch=batch, shares=sharing, bf16=bf16):
         raise typer.Exit(2)
 
 

@@ -37,8 +37,6 @@ GONE_COMMANDS = {
     "check --try-rewards": "swift-grpo-ext score rows.jsonl --reward mine --plugin mine.py "
     "--completions answers.jsonl calls your reward, and names the row on which it fails",
     "compare-engine": "the first steps of every run compare engine and trainer, and say where they differ",
-    "plan --bf16": "leave it out: the layouts are those of GPUs that compute in bf16",
-    "plan --no-bf16": "no layout runs on GPUs without bf16 (V100, T4): vLLM refuses it there",
     "report --live": "--report_to tensorboard (or wandb, swanlab) is live; without --live the page is "
     "written anew",
     "selftest": "every run compares its first forward with ms-swift's own; gains.json says the result",

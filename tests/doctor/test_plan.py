@@ -16,6 +16,7 @@ from swift_grpo_ext.doctor.plan.layouts import (
     VERDICTS,
     Question,
     answer,
+    answers,
 )
 from swift_grpo_ext.doctor.plan.models import find_config, loadable, published, require_config
 from swift_grpo_ext.doctor.plan.setting import Machine, Setting, Work
@@ -152,6 +153,12 @@ def test_what_was_reported_is_what_the_table_says(name):
     assert VERDICTS[answer(question, layout).verdict] in right
 
 
+def test_without_bf16_no_layout_runs(seven):
+    assert {row.verdict for row in answers(Question(seven, Work(), NODE, bf16=False))} == {3}
+    old = Question(seven, Work(full=False), Machine(1, 8, 16))
+    assert all(row.verdict for row in answers(old)), "a card of 16 GiB may be a V100"
+
+
 def test_full_training_without_fp32_weights_is_no_layout(seven):
     row = answer(Question(seven, Work(full=True), Machine(1, 8, 400)), "ddp")
     assert (VERDICTS[row.verdict], "fp32" in row.reason) == ("no", True)
@@ -206,7 +213,7 @@ def test_the_table_has_four_layouts_its_assumptions_and_what_helps(capsys):
     assert "MAX_PIXELS=1003520" in text
     assert "shares prompts" in text
     assert "--no-sharing: ms-swift's own" in text
-    assert "bf16 (V100 and T4 do not)" in text
+    assert "bf16 (V100 and T4 do not: --no-bf16)" in text
     assert fits
 
 

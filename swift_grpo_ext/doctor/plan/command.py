@@ -29,6 +29,7 @@ def run(
     *,
     batch: int = 1,
     shares: bool = True,
+    bf16: bool | None = None,
     console: Console | None = None,
 ) -> bool:
     """Print the table and the command of the first layout that fits; False if none does.
@@ -42,7 +43,7 @@ def run(
     work = work if shape.vision else replace(work, images=0)
     family = family_of(str(config.get("model_type")))
     no_engine = family.lacks.get("vllm", "") if family else ""
-    question = Question(shape, work, machine, batch, shares, not no_engine)
+    question = Question(shape, work, machine, batch, shares, not no_engine, bf16)
     rows = answers(question)
     best = min(rows, key=lambda row: row.verdict)
     gpus = f"{machine.gpus} GPUs of {machine.gpu_memory:g} GiB"
@@ -88,8 +89,8 @@ def _assumptions(question: Question) -> str:
     return (
         f"Assumed: {trainer if question.shares else 'ms-swift alone'}; prompts of {work.text_tokens} tokens"
         f"{images}; completions of {work.completion_tokens} tokens, {work.generations} of a prompt; a frozen "
-        f"vision tower; GPUs that compute in bf16 (V100 and T4 do not), with {machine.usable / GIB:.1f} GiB "
-        "to give. Without MAX_PIXELS images may be larger."
+        f"vision tower; GPUs that compute in bf16 (V100 and T4 do not: --no-bf16), with "
+        f"{machine.usable / GIB:.1f} GiB to give. Without MAX_PIXELS images may be larger."
     )
 
 

@@ -20,6 +20,8 @@ VERDICTS = ("fits", "tight", "unsure", "no")
 UNSURE = 2  # from this verdict on a layout is not recommended
 COMPLETIONS = 64  # least number of an optimizer step: with fewer, advantages are noise
 SPARE = 0.1  # share of a GPU that must stay free for "fits"; with less it is "tight"
+OLD_CARD = 16  # GiB: most cards of this size (V100, T4) have no bf16
+NO_BF16 = "vLLM refuses bf16 below compute capability 8.0 (V100, T4)"
 NO_MASTERS = "without DeepSpeed there are no fp32 weights: bf16 rounds small updates away"
 SYNCED = 4e9  # bytes of weights that are sent to vLLM at a time
 
@@ -34,6 +36,7 @@ class Question:
     batch: int = 1  # completions per micro-batch, as in the command
     shares: bool = True  # this package's trainer forwards a prompt once for its completions
     vllm: bool = True  # vLLM can generate; else transformers does
+    bf16: bool | None = None  # the GPUs support bf16; None if unknown
 
     @property
     def accumulation(self) -> int:
@@ -126,6 +129,10 @@ def _judged(question: Question, name: str, setting: Setting) -> LayoutNeed:
     usable = question.machine.usable
     memory = memory_range(question.shape, question.work, setting, question.machine)
     low, high = memory.peak
-    reason = NO_MASTERS if question.work.full and not setting.stage else ""
-    verdict = 0 if high <= (1 - SPARE) * usable else 1 if high <= usable else 2
+    without_masters = question.work.full and not setting.stage
+    reason = NO_BF16 if question.bf16 is False else NO_MASTERS if without_masters else ""
+    is_certain = (
+        question.bf16 is True or question.machine.gpu_memory > OLD_CARD
+    )  # that the card computes in bf16
+    verdict = 0 if is_certain and high <= (1 - SPARE) * usable else 1 if high <= usable else 2
     return LayoutNeed(name, setting, memory, usable - high, 3 if reason or low > usable else verdict, reason)
