@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 from swift_grpo_ext.compat.broken_line import broken_line
 from swift_grpo_ext.doctor.check.facts.files import Row
@@ -45,10 +46,20 @@ class SeenRow:
         turns = self.turns
         return turns[:-1] if turns and turns[-1].get("role") == "assistant" else turns
 
-    def media(self, kind: str) -> list[object]:
+    def media(self, kind: str) -> list[Any]:
         """Its images, videos or audios."""
         value = self.columns.get(kind) or []
         return value if isinstance(value, list) else [value]
+
+    def paths(self) -> Iterator[str]:
+        """Those of its images, videos and audios that are named by a path."""
+        for entry in (entry for kind in MEDIA for entry in self.media(kind)):
+            source = entry if isinstance(entry, dict) else {"path": entry}
+            name = source.get("path")
+            if not isinstance(name, str) or source.get("bytes") is not None:
+                continue
+            if len(name) <= _LONGEST_PATH and not name.startswith(_NOT_LOCAL):
+                yield name
 
     @property
     def mistags(self) -> str:
@@ -142,12 +153,7 @@ def missing_medium(run: Run, row: SeenRow) -> tuple[str, str] | None:
     from swift_grpo_ext.models.images import local_path
 
     root = Path(run.environ.get("ROOT_IMAGE_DIR") or "")
-    for entry in (entry for kind in MEDIA for entry in row.media(kind)):
-        source = entry if isinstance(entry, dict) else {"path": entry}
-        name = source.get("path")
-        is_path = source.get("bytes") is None and isinstance(name, str) and len(name) <= _LONGEST_PATH
-        if not is_path or name.startswith(_NOT_LOCAL):
-            continue
+    for name in row.paths():
         local = local_path(name)
         if run.find(local) or run.find(str(root / local)):  # in the working folder, else in ROOT_IMAGE_DIR
             continue

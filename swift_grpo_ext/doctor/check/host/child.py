@@ -61,7 +61,7 @@ def argument_class(kind: str) -> Any:
         plain.of_ranks = getattr(plain, _BATCHES)
         # The trainer's arguments, made last, see only this process: ask this class about batches instead.
         setattr(import_module("swift.rlhf_trainers.arguments").GRPOConfig, _BATCHES, _not_asked)
-        import_module("swift.trainers.arguments").TrainArgumentsMixin._init_liger = _not_asked  # type: ignore[attr-defined]
+        import_module("swift.trainers.arguments").TrainArgumentsMixin._init_liger = _not_asked
         return plain
     # Also where they are installed: there they need a GPU, and the answers are the same.
     stand_in = MagicMock(__version__="0.16.0")
