@@ -250,19 +250,7 @@ class Reward:
             return Outcome(None, str(fault))
         except Unread as fault:
             return Outcome(self.low, f"{UNREAD}{fault}")
-        return self.checked(result if isinstance(result, Outcome) else Outcome(result))
-
-    def checked(self, outcome: Outcome) -> Outcome:
-        """The outcome, if its score is None or a number in the declared range.
-
-        Raises:
-            RewardError: The score is NaN, or lies outside the range.
-        """
-        score = outcome.score
-        if score is not None and not self.low <= score <= self.high:
-            what = f"score {score!r} is outside {self.low:g}..{self.high:g}"
-            raise RewardError(what, where=self.name, fix="report it")
-        return outcome
+        return result if isinstance(result, Outcome) else Outcome(result)
 
     @functools.cached_property
     def declared(self) -> Parameters:

@@ -5,7 +5,6 @@ from typing import Annotated
 
 from pydantic import Field
 
-from swift_grpo_ext.errors import SettingsError
 from swift_grpo_ext.rewards.contract import Columns, Unscorable, last_question, reward
 from swift_grpo_ext.rewards.place import answer_of
 from swift_grpo_ext.rewards.runtime.judge_client import Endpoint, ask, request_of
@@ -53,7 +52,6 @@ async def judge(
     Raises:
         Unscorable: The row has no question. A judge that gives no score within the limit is a failure:
             counted, and the run ends when there are too many.
-        SettingsError: The parameter url or model is missing.
     Rises with: The judge's opinion.
     Gaming:
         - Instructions to the judge in the answer: fenced, and a score that the answer dictates lacks the
@@ -73,9 +71,6 @@ async def judge(
     if not (question := last_question(columns.get("messages"))):
         raise Unscorable("no question: column messages has no user turn")
     answer = answer_of(completion, "long")
-    if not (url and model):
-        fix = 'url is the base of the API, such as "http://127.0.0.1:8000/v1"'
-        raise SettingsError("ext_judge needs the parameters url and model", fix=fix)
     reference = columns.get("solution") or columns.get("answer")
     texts = {
         "question": question,

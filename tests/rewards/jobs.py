@@ -90,10 +90,6 @@ def needs_columns(completions, solution, trainer_state=None, **columns):
     ]
 
 
-def outside(completion, columns):
-    return 7.0
-
-
 def broken(completion, columns):
     raise KeyError(completion)
 

@@ -75,9 +75,6 @@ def load_table(text: str, given_by: str = SETTING) -> RewardTable:
         first = error.errors()[0]
         place = ".".join(map(str, first["loc"]))
         problem = first["msg"].removeprefix("Value error, ") + (f" at {place}" if place else "")
-        if first["type"] == "extra_forbidden":
-            keys = (RewardRule if first["loc"][1:] else RewardTable).model_fields
-            problem = f"unknown key {place}; there are {', '.join(keys)}"
     except OSError as error:
         problem = f"no such file ({error.strerror}), nor JSON"
     except ValueError as error:

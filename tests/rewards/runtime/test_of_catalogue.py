@@ -11,7 +11,7 @@ from swift_grpo_ext.rewards.runtime import ledger as ledger_module
 from swift_grpo_ext.rewards.runtime.ledger import drain
 from swift_grpo_ext.rewards.runtime.of_catalogue import OfCatalogue
 from swift_grpo_ext.rewards.runtime.rules import RewardTable
-from tests.rewards.jobs import a_reward, broken, outside
+from tests.rewards.jobs import a_reward, broken
 
 TOWER = "<answer>$9^{9^{9^{9}}}$</answer>"
 
@@ -90,12 +90,11 @@ def test_a_column_with_the_name_of_a_parameter_is_not_one_and_that_is_said(capsy
     assert capsys.readouterr().err == ""
 
 
-@pytest.mark.parametrize(("function", "what"), [(outside, "outside 0..1"), (broken, "KeyError")])
-def test_a_reward_at_fault_is_a_failure_with_its_traceback(function, what, score):
-    scores, report = score(a_reward(function), ["x", "y"])
+def test_a_reward_at_fault_is_a_failure_with_its_traceback(score):
+    scores, report = score(a_reward(broken), ["x", "y"])
     assert scores == [None, None]
     assert report.failures == 2
-    assert what in report.first.what
+    assert "KeyError" in report.first.what
     assert "Traceback" in report.first.details
 
 
@@ -120,11 +119,8 @@ def test_routing_and_gold(score):
     [
         ({"rewards": {"ext_iou": {"parameters": {"frame": "pixels"}}}}, "Input should be 'pixel_resized'"),
         ({"rewards": {"ext_iou": {"parameters": {"frames": "norm1"}}}}, "unknown parameter"),
-        (
-            {"rewards": {"ext_iou": {"gates": "ext_format"}}},
-            "unknown key rewards.ext_iou.gates; there are parameters, gold, tasks",
-        ),
-        ({"reward": {"ext_iou": {}}}, "unknown key reward; there are task_column, rewards"),
+        ({"rewards": {"ext_iou": {"gates": "ext_format"}}}, "not permitted at rewards.ext_iou.gates"),
+        ({"reward": {"ext_iou": {}}}, "not permitted at reward"),
         ({"rewards": {"mine": {"parameters": {"a": 1}}}}, "not of the catalogue"),
         ({"rewards": {"ext_iou": {"tasks": "a"}}}, "should be a valid tuple at rewards.ext_iou.tasks"),
         ({"rewards": {"ext_iuo": {"tasks": ["a"]}}}, "unknown reward 'ext_iuo', did you mean 'ext_iou'"),
