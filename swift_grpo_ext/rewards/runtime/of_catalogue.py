@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import product
 from statistics import fmean
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from swift_grpo_ext.errors import SettingsError
 from swift_grpo_ext.rewards.contract import Columns, Outcome, Reward, Score
@@ -114,7 +114,7 @@ class OfCatalogue(Scored):
         samples = [(batch.completions[row], self.with_gold(batch.row(row))) for row in list(scores)[:SAMPLES]]
         means: dict[tuple[object, object], float] = {}
         for answers, golds in [declared, *product(FRAMES, FRAMES)]:
-            parameters = {**self.parameters, "frame": answers, "gold_frame": golds}
+            parameters: dict[str, Any] = {**self.parameters, "frame": answers, "gold_frame": golds}
             there = [self.reward.outcome(*sample, **parameters).score for sample in samples]
             means[answers, golds] = fmean(low if score is None else score for score in there)
         best = max(means, key=means.__getitem__)  # among equals the first, the declared one
