@@ -74,7 +74,7 @@ def all_rewards() -> dict[str, Reward]:
 
 
 def split_form(text: str) -> tuple[str, dict[str, object]]:
-    """Name and checked parameters of ``ext_iou:frame=norm1000,order=xywh``; none for other names.
+    """Name and checked parameters of ``ext_iou:frame=norm1000,order=yxyx``; none for other names.
 
     Raises:
         SettingsError: A part is not ``parameter=value``, or the reward does not take such a parameter.

@@ -13,9 +13,9 @@ from swift_grpo_ext.rewards.runtime.rules import RewardTable
 
 
 def test_names_with_parameters():
-    assert split_form("ext_iou:frame=norm1000,order=xywh") == (
+    assert split_form("ext_iou:frame=norm1000,order=yxyx") == (
         "ext_iou",
-        {"frame": "norm1000", "order": "xywh"},
+        {"frame": "norm1000", "order": "yxyx"},
     )
     assert split_form("ext_click:radius=0.1") == ("ext_click", {"radius": 0.1})
     assert split_form("ext_format") == ("ext_format", {})

@@ -90,7 +90,7 @@ def test_a_run_with_the_short_form_logs_boxes(tiny_qwen, digits, tmp_path):
         row["messages"] = row["messages"][:1]
     dataset = tmp_path / "boxes.jsonl"
     dataset.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    forms = ["ext_iou:frame=norm1000,gold_frame=pixel_original,order=xywh", "ext_format"]
+    forms = ["ext_iou:frame=norm1000,gold_frame=pixel_original,gold_order=xywh", "ext_format"]
     arguments = testing.grpo_arguments(tiny_qwen, dataset, tmp_path / "run", reward_funcs=forms, max_steps=1)
     testing.run_in_process("rlhf", arguments)
     logged = testing.read_completions(tmp_path / "run")

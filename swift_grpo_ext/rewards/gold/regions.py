@@ -28,28 +28,25 @@ class Places:
     Attributes:
         frame: Coordinate frame that the model answers in; in a run, by default that of the model's family.
         gold_frame: Coordinate frame of the gold column; the same as `frame` if not given.
-        order: Order of four numbers that nothing names. ``xywh`` (COCO) is taken for gold and answers, but
-            for ``bbox_2d`` in answers, which always holds corners; ``yxyx`` (Gemini) for answers, and for
-            a gold under the key ``box_2d``.
-        gold_order: Order of the gold's, if it is another.
+        order: Order of four numbers that nothing names in answers: corners with x first, or with y first
+            (Gemini), which then holds for a gold under the key ``box_2d``, too.
+        gold_order: Order of the gold's: ``xywh`` is COCO's; corners with x first if not given.
         image_index: Which of the row's images the places lie in, from 0, where the gold does not say.
     """
 
     frame: Frame = "pixel_resized"
     gold_frame: Frame | None = None
-    order: Order = "xyxy"
+    order: Literal["xyxy", "yxyx"] = "xyxy"
     gold_order: Order | None = None
     image_index: int = 0
 
     def in_answers(self, key: str) -> Order:
-        """The order of an answer's numbers under a key; ``bbox_2d`` is Qwen's and always holds corners."""
-        return "xyxy" if key == "bbox_2d" and self.order == "xywh" else self.order
+        """The order of an answer's numbers under a key."""
+        return self.order
 
     def in_gold(self, key: str) -> Order:
         """The order of the gold's numbers under a key."""
-        if self.gold_order is None and self.order == "yxyx":
-            return "yxyx" if key == "box_2d" else "xyxy"
-        return self.gold_order or self.order
+        return self.gold_order or (self.order if key == "box_2d" else "xyxy")
 
 
 @dataclass(frozen=True)
@@ -197,7 +194,7 @@ def _is_ms_swifts(gold: Mapping[str, Json]) -> bool:
 
 
 def _refuse_undeclared_coco(gold: Json, columns: Columns, places: Places) -> None:
-    if places.gold_order is not None or places.order != "xyxy":
+    if places.gold_order is not None:
         return
     first = gold[0] if isinstance(gold, (list, tuple)) and gold else gold
     beside = first if isinstance(first, Mapping) else columns if "solution" not in columns else {}
