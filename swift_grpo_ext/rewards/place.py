@@ -106,7 +106,7 @@ _MARKUP = re.compile(r"\*\*|__|^#{1,6} ")
 _TEXT = re.compile(r"\\(?:text|textbf|textit|mathrm|mathbf|boldsymbol|bf)\s?\{([^{}]{0,400})\}")
 _PAIRS = {
     "**": "**", "*": "*", "__": "__", "`": "`", "$$": "$$", "$": "$", '"': '"', "'": "'",
-    "“": "”", "‘": "’", "「": "」", "『": "』", "«": "»", r"\(": r"\)", r"\[": r"\]",
+    "“": "”", "‘": "’", "「": "」", r"\(": r"\)", r"\[": r"\]",
 }  # fmt: skip
 # Full-width signs become the usual ones, a minus a hyphen; characters without a width are dropped.
 _WIDTH: dict[int, int | None] = dict.fromkeys(map(ord, "\u00ad\u200b\u200c\u200d\u200e\u200f\u2060\ufeff"))

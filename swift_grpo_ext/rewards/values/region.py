@@ -39,7 +39,7 @@ def pointed_at(place: Place) -> Point:
     return (place[0] + place[-2]) / 2, (place[1] + place[-1]) / 2
 
 
-def region_of_numbers(numbers: Sequence[float], label: str = "", order: Order = "xyxy") -> Region:
+def region_of_numbers(numbers: Sequence[float], order: Order = "xyxy") -> Region:
     """Four numbers as a box, two as a point.
 
     Raises:
@@ -51,9 +51,9 @@ def region_of_numbers(numbers: Sequence[float], label: str = "", order: Order = 
     if order == "yxyx":
         left, top, right, bottom = top, left, bottom, right
     if len(numbers) == 2:
-        return Region((left, top), label)
+        return Region((left, top))
     if order == "xywh":
         right += left
         bottom += top
     box = (min(left, right), min(top, bottom), max(left, right), max(top, bottom))
-    return Region(box, label, reordered=box != (left, top, right, bottom))
+    return Region(box, reordered=box != (left, top, right, bottom))

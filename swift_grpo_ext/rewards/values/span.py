@@ -19,8 +19,8 @@ from swift_grpo_ext.rewards.json_text import Json, decoded, literal, strict
 GRAMMAR = "span of time (two times: 12.5 to 30 s, [12.5, 30], 00:12 - 00:30)"
 MAX_SECONDS = 1e7
 MAX_SPANS = 256
-STARTS = ("start", "start_time", "begin", "from", "start_sec")
-ENDS = ("end", "end_time", "stop", "to", "end_sec")
+STARTS = ("start", "start_time")
+ENDS = ("end", "end_time")
 Span: TypeAlias = tuple[float, float]
 
 _N = r"\d{1,9}(?:\.\d{1,9})?"
