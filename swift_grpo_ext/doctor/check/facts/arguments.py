@@ -33,7 +33,6 @@ RENAMED = {
     "micro_batch_size": "per_device_train_batch_size",
 }
 _QUOTE = "quote values that hold blanks, or put the option before it"
-_QUOTES = frozenset("“”‘’")
 # Dashes, those of word processors too, before a name; a word with a blank in it is a value.
 _FLAG = re.compile(r"[-–—―−]{1,2}[^\W\d]\S*")
 _NAME = re.compile(r"[\w\"${}\[\]@*./:+=-]{1,40}")  # a word that may hold options, without a command
@@ -90,18 +89,14 @@ def parse(words: Sequence[Word], kind: str = "RLHFArguments") -> Arguments:
         raise SwiftGrpoExtError(f"a command of {len(words)} words", fix="a command that people write")
     options = host_table.options(kind)
     parsed: dict[str, Any] = {}
-    refusals = [
-        _refusal("typographic quotes are part of the value", text, "plain quotes")
-        for text in map(written, words)
-        if text and {text[0], text[-1]} & _QUOTES
-    ]
+    refusals: list[Problem] = []
     strange: list[Problem] = []
     groups, loose = _groups(words)
     for flag, behind in groups:
         meant = [flag] if flag in options else [known for known in options if flag and known.startswith(flag)]
         names = {options[known].name for known in meant}
         option = options[meant[0]] if len(names) == 1 else None
-        most = {"+": len(behind), "*": len(behind), 0: 0}.get(option.nargs, 1) if option else 0
+        most = {"+": len(behind), 0: 0}.get(option.nargs, 1) if option else 0
         own, others = behind[:most], behind[most:]
         loose += [word for word in others if isinstance(word, Unknown) and (word.many or option or not flag)]
         if option is None and flag:
@@ -109,24 +104,21 @@ def parse(words: Sequence[Word], kind: str = "RLHFArguments") -> Arguments:
         else:
             stray = (word for word in others if isinstance(word, str))
             strange += [_refusal(f"ValueError: remaining_argv: [{word!r}]", word, _QUOTE) for word in stray]
-        if option and any(isinstance(word, Unknown) for word in own):
-            parsed[option.name] = Unknown(f"--{option.name}")
-        elif option:
+        if option:
             try:
                 parsed[option.name] = _value(option, own)
             except (ValueError, LookupError):
                 refusals.append(_refused(option, own))
-    values = {**host_table.defaults(kind), **parsed}
+    # The default of GRPO is not the parser's: ms-swift sets it later.
+    values = {**host_table.defaults(kind), "beta": 0.04, **parsed}
     if kind == host_table.MEGATRON and values.get("use_ray"):  # Ray's driver logs them
-        strange = [
-            replace(one, what="ms-swift does not know it, and goes on without it", severity=WARNING)
-            for one in strange
-        ]
+        what = "ms-swift does not know it, and goes on without it"
+        strange = [replace(one, what=what, severity=WARNING) for one in strange]
     refusals += strange if not values.get("ignore_args_error") else []
     rest = [word.name if _NAME.fullmatch(word.name) else "what a command prints" for word in loose]
     # The file after --config is not read here, so no option counts as missing.
     rest += [problem.where for problem in strange if problem.where == "--config"]
-    return Arguments(_completed(values, kind), frozenset(parsed), tuple(refusals), tuple(rest), kind)
+    return Arguments(values, frozenset(parsed), tuple(refusals), tuple(rest), kind)
 
 
 def _groups(words: Sequence[Word]) -> tuple[list[tuple[str, list[Word]]], list[Unknown]]:
@@ -159,8 +151,10 @@ def _value(option: host_table.Option, words: Sequence[Word]) -> Any:
         ValueError: a word is not a number.
         LookupError: a word is not one of the choices, or the word is missing.
     """
+    if any(isinstance(word, Unknown) for word in words):
+        return Unknown(f"--{option.name}")
     values = [option.value(written(word)) for word in words]
-    if option.nargs in ("+", "*") and values:
+    if option.nargs == "+" and values:
         return values
     return values[0] if values or option.const is None else option.const
 
@@ -172,10 +166,11 @@ def _refusal(message: str, where: str, fix: str) -> Problem:
 def _refused(option: host_table.Option, words: Sequence[Word]) -> Problem:
     """A problem for a value that the parser refuses."""
     flag, text = f"--{option.name}", written(next(iter(words), ""))
-    known = [str(choice) for choice in option.choices or ()]
-    value = {"int": "1", "float": "NUMBER", "bool": "true"}.get(option.kind, "VALUE")
-    message = f"invalid {option.kind} value: {text!r}" if words else "expected one argument"
-    if known and words:
+    message, value = f"invalid {option.kind} value: {text!r}", option.kind.upper()
+    if not words:
+        message = "expected one argument"
+    elif option.choices:
+        known = list(map(str, option.choices))
         message = f"invalid choice: {text!r} (choose from {', '.join(known)})"
         value = sure(text, known, 0.7) or "with one of these"
     return _refusal(f"argument {flag}: {message}", flag, f"{flag} {value}")
@@ -193,19 +188,6 @@ def _strange(flag: str, meant: set[str], options: Mapping[str, host_table.Option
         fix = "the file is the first word, without a flag: swift rlhf run.yaml"
     refused = f"ambiguous option: {flag}" if meant else f"ValueError: remaining_argv: [{flag!r}, ...]"
     return _refusal(refused, flag, fix)
-
-
-def _completed(values: dict[str, Any], kind: str) -> dict[str, Any]:
-    """Fill in the defaults that ms-swift sets later, for GRPO."""
-    tuner = values.get("tuner_type")
-    rate = tuner if isinstance(tuner, Unknown) else 1e-5 if tuner == "full" else 1e-4
-    later = {
-        "beta": 0.04,
-        "gradient_accumulation_steps": 1,
-        "learning_rate": rate,
-    }
-    missing = {name: value for name, value in later.items() if values.get(name) is None}
-    return {**values, **missing} if kind == "RLHFArguments" else values
 
 
 def sure(name: str, names: Iterable[str], cutoff: float = 0.8) -> str:

@@ -14,7 +14,7 @@ from swift_grpo_ext.models.families import FAMILIES, is_native
 
 def _rounded_away(run: Run) -> tuple[float] | None:
     args = run.arguments
-    rate = args.learning_rate or 0
+    rate = args.learning_rate or 1e-5  # the default of full training
     has_masters = not run.full or args.deepspeed or args.fsdp or args.use_cpu or run.by_accelerate
     return None if has_masters or args.torch_dtype not in (None, "bfloat16") or rate >= 1e-5 else (rate,)
 
