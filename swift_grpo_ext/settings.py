@@ -97,10 +97,9 @@ class Settings(BaseModel):
         description="Save and stop after so many evaluations on held-out rows in a row without a better one. "
         "0: never.",
     )
-    preflight: Literal["off", "on", "only"] = Field(
+    preflight: Literal["off", "only"] = Field(
         default="off",
-        description="Check the command line before a model is loaded; errors stop the run. only: print "
-        "what was found, and end there.",
+        description="only: check the command line before a model is loaded, print what is found, and end.",
     )
     reward_table: str = Field(
         default="",
@@ -120,13 +119,6 @@ class Settings(BaseModel):
         "fault before the run ends. 0: the first failure ends it. It ends in any case when all completions "
         "of a reward's first two batches failed.",
     )
-
-    @field_validator("preflight", mode="before")
-    @classmethod
-    def _as_word(cls, value: object) -> object:
-        words = {"1": "on", "true": "on", "yes": "on", "0": "off", "false": "off", "no": "off", "": "off"}
-        word = str(value).strip().lower()
-        return words.get(word, word)
 
     @field_validator("disable", mode="before")
     @classmethod

@@ -184,8 +184,8 @@ def test_a_configuration_file_is_read_as_the_host_reads_it(tmp_path, capsys):
 
 
 def test_pixels_are_found_wherever_the_host_takes_them():
-    for words in (["--max_pixels", "602112"], ["--model_kwargs", '{"max_pixels": 602112}']):
-        run = inputs.run_of(words, environ={})
+    for words, environ in ((["--max_pixels", "602112"], {}), (["--seed", "1"], {"MAX_PIXELS": "602112"})):
+        run = inputs.run_of(words, environ=environ)
         assert (model.limits_pixels(run), model.max_pixels(run)) == (True, 602112)
 
 
@@ -211,7 +211,7 @@ def test_a_script_without_the_command_could_not_be_checked(tmp_path, capsys):
     for text in ("swift sft --model x\n", "megatron sft --model x\n"):
         path.write_text(text)
         assert command.check([str(path)]) == command.COULD_NOT_CHECK
-        assert f"only {text[:-11].split(' --')[0]}" in capsys.readouterr().out
+        assert "no swift rlhf command" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -288,7 +288,6 @@ def test_other_kinds_of_training_are_not_judged_by_these_rules():
         ("Makefile", "train:\n\tswift rlhf --rlhf_type grpo\n", "only scripts of bash are read"),
         ("train.py", "import swift\n", "only scripts of bash are read"),
         ("train.fish", "swift rlhf --rlhf_type grpo\n", "only scripts of bash are read"),
-        ("train", "#!/usr/bin/env fish\nswift rlhf\n", "only scripts of bash are read"),
         ("job.yaml", "apiVersion: batch/v1\nkind: Job\n", "a manifest, not a table of arguments"),
         (
             "train.sh",

@@ -11,8 +11,9 @@ import pytest
 from swift_grpo_ext.doctor.check import command, preflight
 from swift_grpo_ext.doctor.check.rules import refused
 from swift_grpo_ext.doctor.plan.models import require_config
-from swift_grpo_ext.errors import RefusedError
+from swift_grpo_ext.errors import SettingsError
 from swift_grpo_ext.findings import NotKnownError
+from swift_grpo_ext.settings import load_settings
 
 
 @pytest.fixture
@@ -24,33 +25,33 @@ def argv(monkeypatch):
     return set_to
 
 
-def test_a_run_that_will_fail_is_stopped_with_the_list(argv, capsys):
-    argv(
-        "/x/swift/cli/rlhf.py",
-        "--rlhf_type",
-        "grpo",
-        "--model",
-        "Qwen/Qwen2.5-VL-3B-Instruct",
-        "--train_type",
-        "lora",
-    )
-    with pytest.raises(RefusedError, match="preflight found errors"):
-        preflight.preflight()
-    assert "-> --tuner_type" in capsys.readouterr().err
+def test_other_programs_are_left_alone(argv, capsys):
+    argv("/x/pytest", "--train_type", "lora")
+    assert preflight.register() == []
+    assert capsys.readouterr().out == ""
 
 
-@pytest.mark.parametrize("script", ["/x/swift/cli/rollout.py", "/x/pytest"])
-def test_other_commands_are_left_alone(argv, capsys, script):
-    argv(script, "--train_type", "lora")
-    preflight.preflight()
-    assert capsys.readouterr().err == ""
+def test_another_command_is_not_checked_and_ends(argv, capsys):
+    argv("/x/swift/cli/rollout.py", "--train_type", "lora")
+    with pytest.raises(SystemExit) as end:
+        preflight.register()
+    assert end.value.code == 0
+    assert capsys.readouterr().out == "not checked: rollout, which is not started\n"
 
 
 def test_only_the_first_rank_of_a_node_speaks(argv, capsys, monkeypatch):
     argv("/x/swift/cli/rlhf.py", "--train_type", "lora")
     monkeypatch.setenv("LOCAL_RANK", "1")
-    preflight.preflight()
-    assert capsys.readouterr().err == ""
+    with pytest.raises(SystemExit) as end:
+        preflight.register()
+    assert end.value.code == 0
+    assert capsys.readouterr().out == ""
+
+
+def test_another_value_of_the_setting_is_an_error_with_the_right_one(monkeypatch):
+    monkeypatch.setenv("SWIFT_GRPO_EXT_PREFLIGHT", "1")
+    with pytest.raises(SettingsError, match="'off' or 'only'"):
+        load_settings()
 
 
 @pytest.mark.parametrize(
@@ -72,7 +73,7 @@ def test_megatron_and_the_driver_of_ray_are_checked_too(argv, capsys, words, cod
     monkeypatch.setattr(refused, "refusals", lambda runs: [])
     monkeypatch.setattr(command, "refusals", lambda runs: [])
     with pytest.raises(SystemExit) as end:
-        preflight.preflight_only()
+        preflight.register()
     assert end.value.code == code
     printed = capsys.readouterr().out
     assert ("--output_dir" in printed) == ("--config" in words)
@@ -101,7 +102,7 @@ def test_the_ranks_are_those_that_were_started(argv, capsys, monkeypatch, enviro
     seen = []
     monkeypatch.setattr(command, "refusals", lambda runs: seen.extend(runs) or [])
     with pytest.raises(SystemExit):
-        preflight.preflight_only()
+        preflight.register()
     (run,) = seen
     assert run.megatron == ("_megatron" in program)
     if ranks[0]:
@@ -120,7 +121,7 @@ def test_the_driver_of_ray_is_one_process_and_starts_its_workers(argv, capsys, t
     argv("/x/swift/cli/_megatron/rlhf.py", "--config", "run.yaml")
     monkeypatch.setattr(command, "refusals", lambda runs: [])
     with pytest.raises(SystemExit) as end:
-        preflight.preflight_only()
+        preflight.register()
     printed = capsys.readouterr().out
     assert end.value.code == 0
     assert "warning ms-swift does not know it, and goes on without it [--train_type]" in printed

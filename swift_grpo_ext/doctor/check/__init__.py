@@ -14,6 +14,6 @@ The flow, which `command.verdict_of` and `command.check` follow from top to bott
 5. **ms-swift itself** is asked last, as it takes ten seconds to import: `host/` runs its argument classes in
    a child process, and `rules.refused` reports their refusals that no rule has reported yet.
 
-`preflight` does the same inside a run of either engine (``SWIFT_GRPO_EXT_PREFLIGHT``), with the words that
-the shell has expanded: this is exact.
+`preflight` does the same inside a run of either engine (``SWIFT_GRPO_EXT_PREFLIGHT=only``), with the words
+that the shell has expanded: this is exact.
 """

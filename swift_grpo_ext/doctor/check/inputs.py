@@ -1,6 +1,5 @@
 """Input of check: the words of a command line, a launch script, or a configuration file."""
 
-import json
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -8,7 +7,6 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 from swift_grpo_ext.doctor.check.facts.arguments import parse
 from swift_grpo_ext.doctor.check.facts.environment import Environ
@@ -22,11 +20,10 @@ from swift_grpo_ext.errors import SwiftGrpoExtError
 from swift_grpo_ext.versions import installed_version
 
 _PACKAGES = ("ms-swift", "transformers", "deepspeed", "torch", "vllm")
-# Names and first lines of files that are not bash scripts.
+# Names of files that are not bash scripts.
 _OTHER = re.compile(r".*\.(py|ipynb|fish|ps1|bat|cmd|mk|toml|jsonl|md)|makefile", re.IGNORECASE)
 _MOST_COMMANDS = 100
 _TRAINS = ("rlhf", "grpo")  # the second is no command, which a rule says
-_OTHER_SHELL = re.compile(r"#!(?!.*\b(ba|da|k|z)?sh\b)")
 
 
 def runs(words: Sequence[str]) -> list[Run]:
@@ -50,8 +47,7 @@ def runs(words: Sequence[str]) -> list[Run]:
         fix = "give a launch script, a configuration file, or the arguments of swift rlhf"
         raise SwiftGrpoExtError("no such script", where=words[0], fix=fix)
     if words[1:]:
-        what = f"what a script makes of its arguments ({' '.join(words[1:])[:80]}) is not read"
-        raise SwiftGrpoExtError(what, where=words[0], fix=_exact(path))
+        raise SwiftGrpoExtError("a script is read without arguments", where=words[0], fix=_exact(path))
     return runs_of_script(path)
 
 
@@ -75,20 +71,20 @@ def runs_of_script(path: Path) -> list[Run]:
     here = path.resolve().parent
     try:
         text = path.read_bytes().decode("utf-8", errors="replace")
-        if _OTHER.fullmatch(path.name) or _OTHER_SHELL.match(text):
+        if _OTHER.fullmatch(path.name):
             raise SwiftGrpoExtError("only scripts of bash are read")
         # Its relative paths may lie in any of these folders.
         launch = read_script(text, os.environ, (Path.cwd(), here, here.parent))
         commands = [command for command in launch.commands if command.subcommand in _TRAINS]
         if not commands:
-            others = {f"{command.program} {command.subcommand}" for command in launch.commands}
-            only = "; another program, script or file may start one, which is not followed"
-            raise SwiftGrpoExtError(f"no swift rlhf command{f', only {min(others)}' if others else only}")
+            what = (
+                "no swift rlhf command; another program, script or file may start one, which is not followed"
+            )
+            raise SwiftGrpoExtError(what)
         if len(commands) > _MOST_COMMANDS:
             raise SwiftGrpoExtError("more commands than people write")
     except OSError as error:
-        what = f"cannot be read: {error.strerror}"
-        raise SwiftGrpoExtError(what, where=str(path), fix="give a file that you may read") from None
+        raise SwiftGrpoExtError(f"cannot be read: {error.strerror}", where=str(path)) from None
     except SwiftGrpoExtError as error:
         raise SwiftGrpoExtError(error.what, where=f"{path} {error.where}".strip(), fix=_exact(path)) from None
     return [_run(command, launch) for command in commands]
@@ -97,7 +93,7 @@ def runs_of_script(path: Path) -> list[Run]:
 def _run(command: Command, launch: Launch) -> Run:
     words, more = _with_config(command)
     arguments = parse(words, _kind(command.program, words))
-    environ = {**more, **command.environ, **_of_model_kwargs(arguments.values)}
+    environ = {**more, **command.environ}
     # A file alone does not say how it is started.
     is_alone = not command.program and _is_config(command.words[0]) and "NPROC_PER_NODE" not in environ
     return Run(
@@ -118,14 +114,6 @@ def _kind(program: str, words: Sequence[Word]) -> str:
     return min(host_table.TRAIN, key=lambda kind: len(flags.difference(host_table.options(kind))))
 
 
-def _of_model_kwargs(values: Mapping[str, Any]) -> dict[str, str]:
-    """Variables that ms-swift sets from ``--model_kwargs '{"max_pixels": 602112}'``."""
-    table: Any = values.get("model_kwargs")
-    with suppress(ValueError, TypeError):  # ms-swift reports it at once
-        table = json.loads(table)
-    return {name.upper(): str(number) for name, number in table.items()} if isinstance(table, dict) else {}
-
-
 def _is_config(word: Word) -> bool:
     return written(word).endswith(CONFIG_SUFFIXES)
 
@@ -137,15 +125,18 @@ def _with_config(command: Command) -> tuple[list[Word], dict[str, str]]:
     """
     words = list(command.words)
     texts = list(map(written, words))
-    at = texts.index("--config") + 1 if command.program == "megatron" and "--config" in texts else 0
-    if not words[at:] or not _is_config(words[at]):
+    if command.program == "megatron" and "--config" in texts[:-1]:
+        at = texts.index("--config")
+        words = [words[at + 1], *words[:at], *words[at + 2 :]]
+    if not words or not _is_config(words[0]):
         return words, {}
-    name, others = texts[at], [*words[: max(0, at - 1)], *words[at + 1 :]]
-    path = next((folder / name for folder in command.folders if (folder / name).is_file()), None)
-    is_here = path or (command.folders and not command.makes_files)
-    if isinstance(words[at], Unknown) or not is_here:
+    file, *others = words
+    name = written(file)
+    path = next((folder / name for folder in command.folders if (folder / name).is_file()), Path(name))
+    may_be_written = command.makes_files or not command.folders
+    if isinstance(file, Unknown) or (may_be_written and not path.is_file()):
         return [Unknown(name, many=True), *others], {}
-    inside, environ = config_words(path or Path(name).expanduser())
+    inside, environ = config_words(path.expanduser())
     return [*inside, *others], environ
 
 
