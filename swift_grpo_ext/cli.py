@@ -154,7 +154,6 @@ def check(
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     rows: Annotated[int, typer.Option("--rows", min=0, help="Rows of each dataset to look at.")] = 32,
     gpu: Annotated[float, typer.Option("--gpu-memory", help="GiB of one GPU; 0 if unknown.")] = 0,
-    show_all: Annotated[bool, typer.Option("--all", help="Print notes, too.")] = False,
     quick: Annotated[bool, typer.Option("--quick", help="Do not ask ms-swift itself (ten seconds).")] = False,
 ) -> None:
     """Check swift rlhf's arguments, or a script: exit 0, 1 (warnings), 2 (will fail), 3 (not checked).
@@ -169,7 +168,6 @@ def check(
     code = command.check(
         context.args,
         as_json=json,
-        show_all=show_all,
         quick=quick,
         row_limit=0 if quick else rows,  # ms-swift reads them
         gpu_memory=gpu,

@@ -34,6 +34,7 @@ GONE_FEATURES = {
 }
 # Commands, and options of a command.
 GONE_COMMANDS = {
+    "check --all": "the last line names what was not checked; --json has every finding",
     "check --try-rewards": "swift-grpo-ext score rows.jsonl --reward mine --plugin mine.py "
     "--completions answers.jsonl calls your reward, and names the row on which it fails",
     "compare-engine": "the first steps of every run compare engine and trainer, and say where they differ",

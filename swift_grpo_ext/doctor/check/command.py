@@ -8,8 +8,6 @@ from contextlib import redirect_stdout
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from rich.console import Console
-
 from swift_grpo_ext.doctor.check import inputs
 from swift_grpo_ext.doctor.check.facts.run import Run
 from swift_grpo_ext.doctor.check.host import table as host_table
@@ -19,7 +17,6 @@ from swift_grpo_ext.errors import SwiftGrpoExtError, in_a_line
 from swift_grpo_ext.findings import Finding, Severity, exit_code, not_known_here, worst_first
 
 COULD_NOT_CHECK = 3
-_COLOURS = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.NOTE: "cyan"}
 _MOST_NAMES = 5  # of what was not checked, and letters of them
 _MOST_LETTERS = 120
 
@@ -79,21 +76,12 @@ def verdict_of(words: Sequence[str], *, gpu_memory: float = 0, **options: Any) -
     return Verdict(tuple(map(_cut, worst_first(findings.values()))), tuple(runs))
 
 
-def check(
-    words: Sequence[str],
-    *,
-    as_json: bool = False,
-    show_all: bool = False,
-    quick: bool = False,
-    console: Console | None = None,
-    **options: Any,
-) -> int:
+def check(words: Sequence[str], *, as_json: bool = False, quick: bool = False, **options: Any) -> int:
     """Check and print the findings: first of this package's rules, then what ms-swift itself refuses.
 
     ``quick`` skips ms-swift, ``options`` are those of `verdict_of`. Returns the exit code: 0 no problem found
     in what could be checked, 1 warnings, 2 the run will fail, 3 nothing could be checked.
     """
-    console = Console(quiet=True) if as_json else console or Console()
     if not host_table.is_kept():
         print(
             "The first check of an installation asks ms-swift what it takes: half a minute.", file=sys.stderr
@@ -101,29 +89,29 @@ def check(
     try:
         with redirect_stdout(sys.stderr):  # for output of imported packages
             verdict = verdict_of(words, **options)
-        _print(verdict, verdict.findings, console, show_all)
+        _print(verdict, as_json)
         if verdict.runs:
             left_out = ["rows"] * (not verdict.runs[0].row_limit) + ["ms-swift's own checks (--quick)"]
             asked = map(not_known_here, left_out) if quick else refusals(verdict.runs)
-            more = list(map(_cut, asked))
-            verdict = Verdict((*verdict.findings, *more), verdict.runs)
-            _print(verdict, more, console, show_all)
-            console.print(verdict.closing, style="bold", markup=False, highlight=False, soft_wrap=True)
+            more = Verdict(tuple(map(_cut, asked)), verdict.runs)
+            verdict = Verdict(verdict.findings + more.findings, verdict.runs)
+            _print(more, as_json)
     except Exception as error:  # a bug of ours: one line is enough for the user
-        note = not_known_here(f"check itself fails: {in_a_line(error)[:200]}", fix="report it")
-        verdict = Verdict((note,))
-        _print(verdict, verdict.findings, console, show_all)
+        verdict = Verdict((not_known_here(f"check itself fails: {in_a_line(error)[:200]}", fix="report it"),))
+        _print(verdict, as_json)
     if as_json:
         print(json.dumps([asdict(finding) for finding in verdict.findings], indent=1, ensure_ascii=False))
+    elif verdict.runs:
+        print(verdict.closing)
     return verdict.code
 
 
-def _print(verdict: Verdict, findings: Sequence[Finding], console: Console, show_all: bool) -> None:
-    for finding in findings:
-        if finding.severity is Severity.NOTE and verdict.runs and not show_all:
+def _print(verdict: Verdict, as_json: bool) -> None:
+    """Print findings, but for those that the closing line names, or that are printed as JSON."""
+    for finding in verdict.findings:
+        if as_json or (verdict.runs and finding.severity is Severity.NOTE):
             continue
         label = f"{finding.severity.value:8}" if verdict.runs else "could not check: "
         place = f" [{finding.where}]" if finding.where else ""
         fix = f"\n        -> {finding.fix}" if finding.fix else ""
-        text = f"{label}{finding.what}{place}{fix}"
-        console.print(text, style=_COLOURS[finding.severity], markup=False, highlight=False, soft_wrap=True)
+        print(f"{label}{finding.what}{place}{fix}")

@@ -47,7 +47,8 @@ def runs(words: Sequence[str]) -> list[Run]:
         fix = "give a launch script, a configuration file, or the arguments of swift rlhf"
         raise SwiftGrpoExtError("no such script", where=words[0], fix=fix)
     if words[1:]:
-        raise SwiftGrpoExtError("a script is read without arguments", where=words[0], fix=_exact(path))
+        what = f"a script is read without arguments: {' '.join(words[1:])[:80]}"
+        raise SwiftGrpoExtError(what, where=words[0], fix=_exact(path))
     return runs_of_script(path)
 
 

@@ -20,7 +20,7 @@ _DOUBLE = rf'"(?:[^"\\$`]|\\.|{_EXPANDED}|\$(?![({{]))*+"'
 _PART = rf"'([^']*+)'|\\(.)|{_DOUBLE}|{_EXPANDED}|<[\w-]+>"  # the last stands in documentation
 _WORD = rf"(?:{_PART}|[<>]{_BRACKETS}|\$(?![({{])|(?<=[^\s;&|()])#|[^\s;&|<>()'\"`\\$#])++"
 _BLANK = r"[^\S\n]+|\\\n|\\[ \t]+(?=[#\n])|(?<![^\s;&|()])#[^\n]*"  # also joined lines and comments
-_WRITTEN = rf"\d*&?>[>|]?(?![&(]|[ \t]*\S*(?i:log|out|err|null))[ \t]*{_WORD}"
+_WRITTEN = rf"\d*&?>[>|]?(?![&(]|[ \t]*[^\s<>]{0, 99}(?i:log|out|err|null))[ \t]*{_WORD}"
 _HERE = r"<<-?[ \t]*['\"]?(?P<name>[A-Za-z_]\w*)[^\n]*\n(?:[^\n]*\n)*?[ \t]*(?P=name)[ \t]*(?=\n)"
 _FILE = rf"\d*(?:<<<|&?>[>|&]?|<(?!<|[\w-]+>)&?)(?!\()[ \t]*{_WORD}"
 _ARRAY = rf"[A-Za-z_]\w*\+?=\((?:[ \t]|\\?\n|(?<=[\s(])#[^\n]*|{_WORD})*+\)"
@@ -36,7 +36,7 @@ _ASSIGNS = re.compile(r"[A-Za-z_]\w*\+?=")
 _GLOB = re.compile(r"[*?]|\[[^\[\]]+\]|\{[^{}]*\}")
 # `$(dirname "$0")` and `$(cd "$(dirname "$0")" && pwd)`, not another command that is given the folder.
 _FOLDER = re.compile(
-    r"""[$(`\s"']*(?:cd\s+(?:--\s+)?)?[$(`\s"']*dirname\s+(?:--\s+)?["']?\$\{?(?:0|BASH_SOURCE)(?!.*\.\.)""",
+    r"""[$(`\s"']*+(?:cd\s++(?:--\s++)?)?[$(`\s"']*+dirname\s++(?:--\s++)?["']?\$\{?(?:0|BASH_SOURCE)(?!.*\.\.)""",
     re.DOTALL,
 )
 _PLUGIN = re.compile(r"[$(` ]*swift-grpo-ext\W+path\b[^\n]*")
@@ -54,7 +54,7 @@ _WRITES_NOTHING = re.compile(
     r"[:\[(.].*|cat|cd|conda|date|echo|env|eval|exit|export|hostname|kill|ls|mkdir|module|nvidia-smi|pip|pkill|printf|ps"
     "|pwd|read|rm|set|shopt|sleep|source|test|touch|trap|true|ulimit|unset|wait|wandb|which"
 )
-_MOST_LETTERS = 2**16  # of a script or a value
+_MOST_LETTERS, _MOST_OF_A_WORD = 2**16, 1000  # of a script or a value; of a word that may be a program
 # A command of ms-swift, one word a line, behind variables and programs that start it on this machine.
 _COMMAND = re.compile(
     r"""
@@ -287,7 +287,8 @@ def command_of(words: Sequence[Word]) -> Command | None:
     Recognizes ``swift rlhf``, ``python -m swift.cli.rlhf``, ``.../cli/rlhf.py`` and ``swift.cli.main rlhf``,
     after programs that start the rest of the line on this machine.
     """
-    match = _COMMAND.match("".join(f"{written(word)}\n" for word in words))
+    lines = (written(word)[:_MOST_OF_A_WORD].replace("\n", " ") for word in words)
+    match = _COMMAND.match("".join(f"{line}\n" for line in lines))
     if match is None:
         return None
     before, program, module, subcommand = match.groups("")

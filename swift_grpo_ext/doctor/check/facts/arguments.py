@@ -111,10 +111,11 @@ def parse(words: Sequence[Word], kind: str = "RLHFArguments") -> Arguments:
                 refusals.append(_refused(option, own))
     # The default of GRPO is not the parser's: ms-swift sets it later.
     values = {**host_table.defaults(kind), "beta": 0.04, **parsed}
-    if kind == host_table.MEGATRON and values.get("use_ray"):  # Ray's driver logs them
+    # Ray's driver logs them; where it is not known whether it does, that is no error.
+    if kind == host_table.MEGATRON and parsed.get("use_ray", False) is not False:
         what = "ms-swift does not know it, and goes on without it"
         strange = [replace(one, what=what, severity=WARNING) for one in strange]
-    refusals += strange if not values.get("ignore_args_error") else []
+    refusals += strange if parsed.get("ignore_args_error", False) is False else []
     rest = [word.name if _NAME.fullmatch(word.name) else "what a command prints" for word in loose]
     # The file after --config is not read here, so no option counts as missing.
     rest += [problem.where for problem in strange if problem.where == "--config"]
