@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable
 from importlib import import_module
 
-from swift_grpo_ext.errors import RewardError, SettingsError, nearest
+from swift_grpo_ext.errors import RewardError, nearest
 from swift_grpo_ext.rewards.contract import Reward
 from swift_grpo_ext.rewards.json_text import decoded, strict
 
@@ -77,7 +77,7 @@ def split_form(text: str) -> tuple[str, dict[str, object]]:
     """Name and checked parameters of ``ext_iou:frame=norm1000,order=yxyx``; none for other names.
 
     Raises:
-        SettingsError: A part is not ``parameter=value``, or the reward does not take such a parameter.
+        SettingsError: The reward has no such parameter, or the value does not fit it.
         RewardError: The catalogue has no reward of this name.
     """
     name, colon, assignments = text.partition(":")
@@ -86,11 +86,6 @@ def split_form(text: str) -> tuple[str, dict[str, object]]:
     reward = get_reward(name)
     parameters = {}
     for part in _PARAMETER.split(assignments):
-        key, equals, value = part.partition("=")
-        if not equals:
-            fix = f'"{name}:parameter=value,..."; parameters: {", ".join(reward.parameters) or "it has none"}'
-            raise SettingsError(
-                f"{part.strip()!r} is not a parameter", where=f"--reward_funcs {text}", fix=fix
-            )
+        key, _, value = part.partition("=")
         parameters[key.strip()] = decoded(value, strict, otherwise=value.strip())
     return name, reward.declared.checked(parameters)

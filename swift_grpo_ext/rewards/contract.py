@@ -6,7 +6,6 @@ import dataclasses
 import datetime
 import functools
 import inspect
-import re
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias, TypeVar, get_type_hints
@@ -191,12 +190,9 @@ class Parameters:
         except ValidationError as error:
             fault = error.errors()[0]
         name = str(fault["loc"][0])
-        what, written, known = "unknown parameter", name, list(self.defaults)
-        fix = f"parameters: {', '.join(known) or 'it has none'}"
-        if name in self.defaults:
-            what, written = f"{fault['msg']} (got {values[name]!r:.80})", str(values[name])[:80]
-            known = re.findall(r"'(\w+)'", fault["msg"])
-        if near := nearest(written, known, cutoff=0.5):
+        what = f"{fault['msg']} (got {values[name]!r:.80})" if name in self.defaults else "unknown parameter"
+        fix = f"parameters: {', '.join(self.defaults) or 'it has none'}"
+        if name not in self.defaults and (near := nearest(name, self.defaults, cutoff=0.5)):
             fix = f"did you mean {near!r}? {fix}"
         raise SettingsError(what, where=f"parameter {name!r} of {self.name}", fix=fix)
 

@@ -60,7 +60,7 @@ def test_parameters_on_the_command_line(train, mixed, capfd):
     forms = ["ext_iou:frame=norm1000,order=yxyx", "ext_iou", "ext_format"]
     steps, _ = train(mixed, {}, reward_funcs=forms, max_steps=8)  # every row once
     assert {f"rewards/{name}/mean" for name in forms} <= set().union(*steps)
-    with pytest.raises(SettingsError, match="did you mean 'norm1'"):
+    with pytest.raises(SettingsError, match=r"'norm1', .* \(got 'norm'\)"):
         train(mixed, {}, reward_funcs=["ext_iou:frame=norm"], max_steps=1)
 
 
