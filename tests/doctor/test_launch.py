@@ -102,7 +102,7 @@ def test_a_command_that_takes_variables_back_is_not_followed(word):
 
 def test_a_name_that_is_no_longer_exported_is_not_known_and_writes_no_file():
     command = first("export NPROC_PER_NODE=2 A=1\nexport -n NPROC_PER_NODE\nswift rlhf --a 1")
-    assert "NPROC_PER_NODE" not in command.environ
+    assert isinstance(command.environ["NPROC_PER_NODE"], Unknown)
     assert command.set_by == "export"
     assert not command.makes_files
 
@@ -249,6 +249,14 @@ def test_what_is_not_followed_is_no_command_of_the_script(text):
 def test_what_is_set_in_another_way_is_not_known_behind_it(setter):
     assert isinstance(rlhf(f"N=1\n{setter}\nswift rlhf --a $N")[1], Unknown)
     assert rlhf(f"{setter}\nswift rlhf --a 1 ") == ["--a", "1"]
+
+
+def test_a_name_that_is_exported_without_a_known_value_is_not_known():
+    """It was taken for not set: one rank, where the script had set eight."""
+    text = ': "${NPROC_PER_NODE:=8}"\nexport NPROC_PER_NODE MAX_PIXELS\nMAX_PIXELS=1\nswift rlhf --a 1'
+    command = first(text)
+    assert isinstance(command.environ["NPROC_PER_NODE"], Unknown)
+    assert command.environ["MAX_PIXELS"] == "1"
 
 
 def test_what_is_set_behind_a_branch_is_known():

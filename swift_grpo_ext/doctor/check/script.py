@@ -181,8 +181,9 @@ class _Reader:
     def follow(self, words: list[str], line: int) -> None:
         """Follow a simple command, an assignment or both."""
         if words[0] == "export" or all(map(_ASSIGNS.match, words)):
-            for word in words:
-                self.declare(word, words[0] == "export" or "set -a" in self.launch.text)
+            exports = words[0] == "export"
+            for word in words[exports:]:
+                self.declare(word, exports or "set -a" in self.launch.text)
             return
         head = next(word for word in words if not _ASSIGNS.match(word))
         texts = [_word(text) for word in words for text in self.expanded(word)]
@@ -219,6 +220,8 @@ class _Reader:
         elif assigns:
             self.makes_files |= re.search(r"\b(download|clone|wget|curl)\b", source) is not None
             self.values[name] = self.value(f"${{{name}:-}}{source}" if adds else source)
+        else:  # exported, wherever it was set
+            self.values.setdefault(name, f"\0${name}")
 
     def expanded(self, source: str) -> list[str]:
         """The words that a word of the script becomes in a command."""
