@@ -1,6 +1,5 @@
 """Comparison of the log-probs of one micro-batch with the stock path's, for both engines."""
 
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 
@@ -98,21 +97,11 @@ def forward_dtype(weights: torch.dtype, mixed_precision: str) -> torch.dtype:
 def without_dropout(model: nn.Module) -> Iterator[None]:
     """While this is open, nothing in a model draws random numbers, so that two passes can be compared.
 
-    Functional dropout (``dropout(x, p, self.training)``) follows the mode of the module around it, so all
-    modules inside the model are in eval mode; hooks that add noise in any mode are lifted.
+    Functional dropout (``dropout(x, p, self.training)``) and NEFTune's hook follow the mode of the module
+    around them, so all modules inside the model are in eval mode.
     """
     with ExitStack() as stack:
         for module in model.modules():
             if module.training and module is not model:  # by whose mode the trainer knows that it trains
                 stack.enter_context(swapped(module, "training", False))
-            hooks = module._forward_hooks
-            if any(map(adds_noise, hooks.values())):
-                others = {number: hook for number, hook in hooks.items() if not adds_noise(hook)}
-                stack.enter_context(swapped(module, "_forward_hooks", OrderedDict(others)))
         yield
-
-
-def adds_noise(hook: Callable[..., object]) -> bool:
-    """True if a forward hook adds noise to embeddings, judged by its name."""
-    name = str(getattr(hook, "__name__", type(hook).__name__)).lower()
-    return "neftune" in name or "noise" in name

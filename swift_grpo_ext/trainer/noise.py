@@ -12,7 +12,6 @@ from torch import nn
 from torch.nn.modules.dropout import _DropoutNd
 from transformers import PretrainedConfig, PreTrainedModel, TrainingArguments
 
-from swift_grpo_ext.group.self_check import adds_noise
 from swift_grpo_ext.ms_swift.shared import TunerArguments, get_logger
 from swift_grpo_ext.settings import disabled
 
@@ -39,10 +38,6 @@ def noise_of_run(args: TrainingArguments, base: PreTrainedModel) -> str:
     """Noise that a run adds outside of modules, in a clause; empty without any."""
     if alpha := getattr(args, "neftune_noise_alpha", None):
         return f"NEFTune adds noise to each row (neftune_noise_alpha {alpha:g})"
-    for hook in base.get_input_embeddings()._forward_hooks.values():
-        if adds_noise(hook):
-            name = getattr(hook, "__qualname__", type(hook).__qualname__)
-            return f"the hook {name} adds noise to each row's embeddings"
     return noise_in_config(base.config.get_text_config())
 
 

@@ -159,18 +159,11 @@ def test_parameters_that_are_gathered_for_a_layer(trainer, monkeypatch):
     assert not any(found.values())
 
 
-def neftune_post_forward_hook(module, args, output):
-    return output
-
-
 def test_noise_for_each_row(trainer, monkeypatch):
     """NEFTune's noise is drawn in a hook, so that a group would share it; a router's jitter in its code."""
     monkeypatch.setattr(trainer.args, "neftune_noise_alpha", 5.0)
     assert reasons(trainer)["shared_prefix"].startswith("NEFTune adds noise to each row")
     monkeypatch.setattr(trainer.args, "neftune_noise_alpha", None)
-    hook = trainer.model.get_input_embeddings().register_forward_hook(neftune_post_forward_hook)
-    assert "the hook neftune_post_forward_hook" in reasons(trainer)["shared_prefix"]
-    hook.remove()
     monkeypatch.setattr(trainer.model.config.get_text_config(), "router_jitter_noise", 0.01, raising=False)
     assert reasons(trainer)["shared_prefix"].startswith("router_jitter_noise 0.01")
 

@@ -3,6 +3,7 @@
 import pytest
 import torch
 from torch import nn
+from transformers.integrations.neftune import neftune_post_forward_hook
 
 from swift_grpo_ext import testing
 from swift_grpo_ext.group.attention import BACKENDS, sdpa
@@ -204,11 +205,8 @@ def test_a_noisy_model_passes_and_keeps_the_rest(noise, shared_folder, digits, t
 
 def test_noise_is_lifted_while_two_passes_are_compared():
     model = nn.Sequential(nn.Embedding(8, 8), nn.Dropout(0.5), nn.RReLU(), nn.Linear(8, 8).eval())
-
-    def adds_noise_hook(module, inputs, output):
-        return output + torch.rand_like(output)
-
-    model[0].register_forward_hook(adds_noise_hook)
+    model[0].neftune_noise_alpha = 5.0
+    model[0].register_forward_hook(neftune_post_forward_hook)
     model[0].register_forward_hook(lambda module, inputs, output: 2 * output)
     ids = torch.arange(8)
     with without_dropout(model):
