@@ -62,7 +62,7 @@ def build_model(shape: Shape, device: torch.device, dtype: torch.dtype, checkpoi
             config, attn_implementation="sdpa", dtype=dtype
         )
     model.to(device).train()
-    take_packs(model, "sdpa")  # the backend is chosen case by case
+    take_packs(model)  # the backend is chosen case by case
     model.model.visual.requires_grad_(False)
     if checkpointing:
         model.gradient_checkpointing_enable({"use_reentrant": False})

@@ -154,7 +154,6 @@ def measure(asked: argparse.Namespace, folder: Path) -> dict[str, Any]:
         "family": asked.family,
         "size": asked.size,
         "case": asdict(case),
-        "backend": asked.backend,
         "machine": machine(trainers["ext"].accelerator.device),
     }
 

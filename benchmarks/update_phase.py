@@ -197,7 +197,6 @@ def measure(asked: argparse.Namespace, folder: Path) -> dict[str, Any]:
         "size": asked.size,
         "case": asdict(case),
         "accumulation": asked.accumulation,
-        "backend": asked.backend,
         "machine": machine(device),
     }
 
@@ -230,7 +229,6 @@ def arguments_of_benchmark(
     parser.add_argument("--completion", type=int, default=128)
     parser.add_argument("--beta", type=float, default=0.04)
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
-    parser.add_argument("--backend", default="auto", choices=["auto", "sdpa", "dense", "varlen"])
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--no-checkpointing", action="store_true")
     parser.add_argument(
@@ -248,7 +246,6 @@ def arguments_of_benchmark(
     parser.add_argument("--json", type=file_to_write)
     further(parser)
     asked = parser.parse_args()
-    os.environ["SWIFT_GRPO_EXT_ATTENTION"] = asked.backend
     os.environ["SWIFT_GRPO_EXT_DISABLE"] = "callbacks"  # the monitors watch one run, not one after another
     from swift_grpo_ext.testing import cpu_environment
 

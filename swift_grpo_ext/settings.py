@@ -13,6 +13,7 @@ PREFIX = "SWIFT_GRPO_EXT_"
 
 # Settings of earlier versions, and what to do instead. A name counts as gone once `Settings` has lost it.
 GONE_SETTINGS = {
+    "attention": "--attn_impl chooses: flash_attn on a GPU in 16 bits its kernel for packs, all else SDPA",
     "agree_every": "engine and trainer are compared in the first three steps and in every 50th; "
     "SWIFT_GRPO_EXT_DISABLE=engine_check turns that off",
     "ddp_timeout": "give --ddp_timeout to ms-swift; without it ranks wait for each other 1800 s",
@@ -74,12 +75,6 @@ class Settings(BaseModel):
         gt=0,
         description="How long a phase may last before it is reported as stalled, in seconds; unset: learned, "
         "five times the longest so far and at least two minutes, half an hour for the first of its kind.",
-    )
-    attention: Literal["auto", "sdpa", "dense", "varlen"] = Field(
-        default="auto",
-        description="How the tokens of a pack attend to each other: SDPA prompt by prompt, SDPA with a whole "
-        "mask, or a variable-length flash kernel (GPU); flex is gone: leave SWIFT_GRPO_EXT_ATTENTION at "
-        "auto.",
     )
     group_batch: bool = Field(
         default=True,

@@ -1,9 +1,6 @@
-from typing import get_args
-
 import pytest
 
 from swift_grpo_ext.errors import SettingsError
-from swift_grpo_ext.group.attention import BACKENDS
 from swift_grpo_ext.settings import GONE_SETTINGS, Settings, load_settings
 
 
@@ -34,12 +31,6 @@ def test_a_setting_that_is_gone_says_what_to_do_instead(monkeypatch, name):
     assert "\n" not in str(raised.value)
 
 
-def test_a_value_that_is_gone_says_what_to_do_instead(monkeypatch):
-    monkeypatch.setenv("SWIFT_GRPO_EXT_ATTENTION", "flex")
-    with pytest.raises(SettingsError, match=r"flex is gone: leave .*ATTENTION at auto"):
-        load_settings()
-
-
 def test_value_out_of_range_names_the_variable_and_its_meaning(monkeypatch):
     monkeypatch.setenv("SWIFT_GRPO_EXT_BAD_ROW", "maybe")
     with pytest.raises(
@@ -47,7 +38,3 @@ def test_value_out_of_range_names_the_variable_and_its_meaning(monkeypatch):
     ) as raised:
         load_settings()
     assert "\n" not in str(raised.value)
-
-
-def test_every_attention_backend_can_be_asked_for():
-    assert set(get_args(Settings.model_fields["attention"].annotation)) == {"auto", *BACKENDS}

@@ -3,7 +3,7 @@
 All functions of `BACKENDS` compute the same thing, in layers that see everything before, with a sliding
 window, and where the tokens of an image see each other (`Visibility`):
 
-    dense   SDPA with a (T, T) mask: the reference
+    dense   SDPA with a (T, T) mask: the reference of tests and of Megatron's check of its one call
     sdpa    SDPA family by family: a prompt, then its completions as a batch over its keys and their own
     varlen  one call of a variable-length flash kernel; for GPUs
 """
@@ -15,7 +15,6 @@ from jaxtyping import Float, Shaped
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
-from swift_grpo_ext.errors import RefusedError
 from swift_grpo_ext.group.attention_gpu import varlen
 from swift_grpo_ext.group.layout import (
     CAUSAL,
@@ -129,21 +128,6 @@ def _grouped_sdpa(
     return scaled_dot_product_attention(
         query, key, value, attn_mask=mask, is_causal=mask is None, scale=scale, enable_gqa=grouped
     )
-
-
-def choose_backend(asked: str, implementation: str, device: torch.device, dtype: torch.dtype) -> str:
-    """The name in `BACKENDS` for what a run asks for, or for ``auto``.
-
-    Raises:
-        RefusedError: The backend needs a GPU, or 16-bit weights, that are not there.
-    """
-    half = dtype in (torch.float16, torch.bfloat16)
-    if asked == "auto":
-        return "varlen" if device.type == "cuda" and half and "flash" in implementation else "sdpa"
-    if asked == "varlen" and not (device.type == "cuda" and half):
-        what = f"attention varlen needs a GPU and 16-bit weights, not {dtype} on {device.type}"
-        raise RefusedError(what, where="SWIFT_GRPO_EXT_ATTENTION", fix="auto")
-    return asked
 
 
 BACKENDS: dict[str, Attend] = {"dense": dense, "sdpa": sdpa, "varlen": varlen}

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from transformers import AttentionInterface, PretrainedConfig, PreTrainedModel
 
 from swift_grpo_ext.group import recurrent
-from swift_grpo_ext.group.attention import BACKENDS, choose_backend
+from swift_grpo_ext.group.attention import BACKENDS
 from swift_grpo_ext.group.layout import ImageBlocks, PackForm, PackLayout, PackMask
 from swift_grpo_ext.hugging_face.release import MASKS_BY_KIND
 
@@ -136,13 +136,14 @@ def why_no_shared_prefill(base: PreTrainedModel) -> str:
     return _other_code(base) or _special_layers(base.config.get_text_config())
 
 
-def take_packs(base: PreTrainedModel, asked: str, image_blocks: ImageBlocks = "none") -> PackForm:
+def take_packs(base: PreTrainedModel, image_blocks: ImageBlocks = "none") -> PackForm:
     """Let packs through a model's layers, once per process, and say how it takes them."""
     config = base.config.get_text_config()
-    install(config._attn_implementation)
+    implementation = config._attn_implementation
+    install(implementation)
     recurrent.install(base.get_decoder())
-    backend = choose_backend(asked, config._attn_implementation, base.device, base.dtype)
-    return pack_form(config, backend, image_blocks)
+    takes_flash = base.device.type == "cuda" and base.dtype.itemsize == 2 and "flash" in implementation
+    return pack_form(config, "varlen" if takes_flash else "sdpa", image_blocks)
 
 
 def _other_code(base: PreTrainedModel) -> str:

@@ -80,7 +80,7 @@ class Passes:
         self._turn_to(decide(host, settings))
         self.old = OldPass(host, "skip_old_logps" in self.features)  # which micro-batches have an old pass
         if "shared_prefix" in self.features:
-            self._form = take_packs(base, settings.attention, getattr(self._family, "image_blocks", "none"))
+            self._form = take_packs(base, getattr(self._family, "image_blocks", "none"))
         self._keeps_step = gathers_parameters(host)
         self._first_passes = FirstPasses(
             host.accelerator.device,

@@ -197,7 +197,6 @@ SLOW = {
     "three rewards, gdpo": C({**cut(8), "reward_funcs": ["score", "third"], "scale_rewards": "gdpo"}),
     "the host's template, images 0 to 3": C(cut(4, 2), "qwen2_5_vl_stock", "images 0-3"),
     "the host's template, LoRA": C({**cut(8), **PLAIN_LORA}, "qwen2_5_vl_stock"),
-    "dense attention": C(cut(4, 2), variables={"SWIFT_GRPO_EXT_ATTENTION": "dense"}),
     "nothing shared": C(cut(4, 2), variables={"SWIFT_GRPO_EXT_DISABLE": "trainer.shared_prefix"}),
     "an old pass": C(cut(4, 2), variables={"SWIFT_GRPO_EXT_DISABLE": "trainer.skip_old_logps"}),
     "recomputing everything": C(cut(4, 2), variables={"SWIFT_GRPO_EXT_DISABLE": "trainer.reduced_recompute"}),
