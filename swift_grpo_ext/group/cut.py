@@ -46,16 +46,12 @@ class Memory:
     completion: int  # most tokens of a completion
     free: float | None = None  # bytes beside weights and states; None where they are not known
     shape: PackShape | None = None  # None where the config names no sizes of the model
-    unknown: str = ""  # why it is not known, where there is a GPU
 
     def holds(self, cut: Cut) -> bool:
         """True if the largest micro-batch of a cut fits."""
         if self.free is None or self.shape is None:
             return cut.sizes.batch * self.completion <= TOKENS_WITHOUT_MEMORY
         return fits(self.shape, cut.sizes.batch, cut.prompts, self.free)
-
-    def __str__(self) -> str:
-        return f" ({self.unknown}: at most {TOKENS_WITHOUT_MEMORY} completion tokens)" * bool(self.unknown)
 
 
 def cut(
@@ -91,10 +87,10 @@ def cut(
     room = memory()
     best = next(filter(room.holds, ways), None)
     if best is None:
-        return sizes, f"{stay}no more of a group fits{room}" if sizes.batch % group else ""
+        return sizes, f"{stay}no more of a group fits" if sizes.batch % group else ""
     why = "prompts are shared" if sizes.batch % group else "weights are gathered less often"
     return best.sizes, (
-        f"Micro-batches regrouped so that {why}: {best.sizes} completions instead of {sizes}{room}. "
+        f"Micro-batches regrouped so that {why}: {best.sizes} completions instead of {sizes}. "
         f"Clip ratios are now averaged over the new micro-batches. {SWITCH}=0 keeps your batch size"
     )
 
@@ -102,10 +98,12 @@ def cut(
 def _why_no_way(sizes: BatchSizes, group: int, stay: str, more: Callable[[int], str]) -> str:
     """Reason why no other cut shares more, with sizes that would; empty if prompts are shared as it is."""
     if group == 1:
-        most = max(2, sizes.held)
-        return f"--num_generations 1 leaves no prompt to share; {most} would forward 1 prompt, not {most}"
+        return ""
     if sizes.held == 1:
-        return alone(sizes.batch, group, more)
+        return (
+            "each rank has one completion of a prompt, so none is shared; "
+            f"{more(group)} would give it all {group}, and forward 1 prompt and its images, not {group}"
+        )
     steps = gcd(sizes.held, group) // gcd(sizes.held, group, sizes.batch)
     now = forwarded(sizes.batch, sizes.held, group)
     if steps == 1 or now == forwarded(sizes.held, sizes.held, group):
@@ -113,15 +111,6 @@ def _why_no_way(sizes: BatchSizes, group: int, stay: str, more: Callable[[int], 
     return (
         f"{stay}{sizes.batch * sizes.accumulation} completions per step cannot be cut into parts of a group "
         f"of {group}; {more(steps)} or a multiple of it could"
-    )
-
-
-def alone(batch: int, group: int, more: Callable[[int], str]) -> str:
-    """The line of a run in which each rank has one completion of a prompt."""
-    return (
-        "each rank has one completion of a prompt, so none is shared; "
-        f"{more(group // gcd(batch, group))} would give it all {group}, "
-        f"and forward 1 prompt and its images, not {group}"
     )
 
 

@@ -229,8 +229,6 @@ class FeatureCache:
     limit: int  # most bytes to keep; what does not fit is computed again when it is needed again
     # By fingerprint, in the tower's own dtype, without gradient.
     features: dict[Key, Features] = field(default_factory=dict)
-    calls: int = 0  # times that the tower ran
-    images: int = 0  # images that it encoded
 
     @property
     def bytes(self) -> int:
@@ -248,8 +246,6 @@ class FeatureCache:
         """Run the tower once over the ``wanted`` images; their features, which are kept if they fit."""
         with torch.no_grad():
             features = tower(images, wanted)
-        self.calls += 1
-        self.images += len(wanted)
         tokens = [images.tokens[image] for image in wanted]
         parts = features.split([count * len(features) // sum(tokens) for count in tokens])
         fresh = {images.keys[image]: part.clone() for image, part in zip(wanted, parts, strict=True)}

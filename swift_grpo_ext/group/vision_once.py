@@ -57,12 +57,10 @@ class VisionOnce:
         of_tower = self.family.encoder[1] == "forward"
         own = 1 if wanted is None else sum(bool(self.cache.missing(*medium)) for medium in wanted)
         extra = self._agree(own) - own  # first of all: every tower call is a collective
-        self.cache.calls += extra
 
         def answer(encode: Encode, *args: Any, **kwargs: Any) -> Encoded:
             pixel_values = args[0] if args else kwargs["pixel_values"]
             if wanted is None:
-                self.cache.calls += 1
                 return encode(*args, **kwargs)
             if not wanted:
                 return no_features(pixel_values)

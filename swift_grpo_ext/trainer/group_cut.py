@@ -69,12 +69,10 @@ def _users_own(early: Early) -> str:
 def _memory(early: Early) -> Memory:
     """Memory for a micro-batch, on the rank that has least. Every rank comes here: a collective."""
     args = early.args
-    on_gpu = args.device.type != "cpu"
-    free = least(_free(early, args.device) if on_gpu else None, args.device)
+    free = least(_free(early, args.device) if args.device.type != "cpu" else None, args.device)
     sizes = text_sizes_of(early.template.get_base_model(early.model).config)
     if free is None or sizes is None:
-        unknown = "free memory cannot be read" if free is None else "its config names no sizes of the model"
-        return Memory(args.max_completion_length, unknown=unknown * on_gpu)
+        return Memory(args.max_completion_length)
     shape = PackShape(
         sizes,
         early.template.max_length or PROMPT,

@@ -101,7 +101,6 @@ def test_a_cut_says_what_it_did_and_how_to_leave_it():
     ("sizes", "group", "options", "line"),
     [
         (BatchSizes(4, 2, 2), 4, {}, ""),  # whole groups already
-        (BatchSizes(1, 8, 8), 1, {}, "--num_generations 1 leaves no prompt to share; 8 would forward 1"),
         (
             BatchSizes(1, 1, 1),
             8,

@@ -165,14 +165,12 @@ def test_a_pack_takes_what_fits_into_the_share(monkeypatch):
         monkeypatch.setattr(group_cut, "_free", lambda early, device, free=free: free * 2**30)
         memory = group_cut._memory(early)
         taken.append(max((cut.sizes.batch for cut in ways if memory.holds(cut)), default=1))
-        assert str(memory) == ""
     assert taken == sorted(taken)
     assert (taken[0], taken[-1]) == (1, 8)
     assert len(set(taken)) > 2
     monkeypatch.setattr(group_cut, "_free", lambda early, device: None)
     memory = group_cut._memory(early)
     assert [memory.holds(cut) for cut in ways] == [True, True, True]
-    assert "free memory cannot be read: at most 16384 completion tokens" in str(memory)
 
 
 def test_free_memory_leaves_room_for_what_is_yet_to_come(monkeypatch):
