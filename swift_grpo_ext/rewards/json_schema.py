@@ -1,8 +1,9 @@
 """Information extraction into JSON: strict JSON, its schema (nothing outside is looked up), shared fields."""
 
 import json
+from collections import Counter
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
 from swift_grpo_ext.rewards.contract import (
     Columns,
@@ -14,30 +15,60 @@ from swift_grpo_ext.rewards.contract import (
     restored,
     reward,
 )
+from swift_grpo_ext.rewards.gold.geometry import best_assignment
 from swift_grpo_ext.rewards.json_text import Json, decoded, strict
 from swift_grpo_ext.rewards.place import answer_of, short_enough, unfenced, unwrapped
 
 GOLD = ("solution", "answer")
 MAX_DEPTH = 32  # what lies deeper is not compared
+# Up to this product of both values' leaf counts, unequal items of lists are matched for the most shared
+# fields; beyond it they are compared in their order, so that no answer takes long.
+MAX_PRODUCT = 60_000
+# Every leaf as text, also empty objects and lists; values that are equal have the same hash.
+Tree: TypeAlias = "str | tuple[Tree, ...] | frozenset[tuple[str, Tree]]"
 
 
 def field_f1(predicted: Json, gold: Json, typed: bool = True) -> float:
-    """F1 of the leaves of two decoded JSON values, 0..1: those with the same path and text are shared."""
-    ours, theirs = leaves(predicted, typed), leaves(gold, typed)
-    return 2 * len(ours.items() & theirs.items()) / (len(ours) + len(theirs))
+    """F1 of the leaves of two decoded JSON values, 0..1, compared as `tree_of` makes them."""
+    ours, theirs = (tree_of(value, typed) for value in (predicted, gold))
+    both = leaves(ours), leaves(theirs)
+    return 2 * _shared(ours, theirs, both[0] * both[1] <= MAX_PRODUCT) / sum(both)
 
 
-def leaves(value: Json, typed: bool, path: tuple[str | int, ...] = ()) -> dict[tuple[str | int, ...], str]:
-    """Path to text of every leaf, empty objects and lists too: 1 equals 1.0; if `typed`, "1" is not 1."""
+def leaves(tree: Tree) -> int:
+    """Number of leaves, at least 1."""
+    if isinstance(tree, str):
+        return 1
+    return sum(map(leaves, dict(tree).values() if isinstance(tree, frozenset) else tree))
+
+
+def tree_of(value: Json, typed: bool = True, depth: int = 0) -> Tree:
+    """A decoded JSON value with every leaf as text: 1 equals 1.0; if `typed`, "1" and true are not 1."""
     if isinstance(value, str):
-        return {path: '"' * typed + " ".join(value.split())}
+        return '"' * typed + " ".join(value.split())
     if not isinstance(value, (Mapping, list, tuple)):
-        return {path: repr(restored(value))}
-    if not value or len(path) == MAX_DEPTH:
-        return {path: f"{type(value).__name__}, {'filled' if value else 'empty'}"}
-    parts = value.items() if isinstance(value, Mapping) else enumerate(value)
-    inner = (leaves(part, typed, (*path, key)) for key, part in parts)
-    return {leaf: text for found in inner for leaf, text in found.items()}
+        return repr(restored(value))
+    if not value or depth == MAX_DEPTH:
+        return f"{type(value).__name__}, {'filled' if value else 'empty'}"
+    if isinstance(value, Mapping):
+        return frozenset((str(key), tree_of(inner, typed, depth + 1)) for key, inner in value.items())
+    return tuple(tree_of(inner, typed, depth + 1) for inner in value)
+
+
+def _shared(one: Tree, other: Tree, matched: bool) -> int:
+    """Number of leaves that both have at the same place; `matched` as `MAX_PRODUCT` says."""
+    if isinstance(one, frozenset) and isinstance(other, frozenset):
+        ours, theirs = dict(one), dict(other)
+        return sum(_shared(ours[key], theirs[key], matched) for key in ours.keys() & theirs.keys())
+    if not (isinstance(one, tuple) and isinstance(other, tuple)):
+        return int(one == other)
+    equal = Counter(one) & Counter(other)
+    left, right = (list((Counter(items) - equal).elements()) for items in (one, other))
+    pairs = list(zip(left, right, strict=False))
+    if matched:
+        gains = [[_shared(item, counterpart, matched) for counterpart in right] for item in left]
+        pairs = [(left[row], right[column]) for row, column in best_assignment(gains)]
+    return sum(map(leaves, equal.elements())) + sum(_shared(*pair, matched) for pair in pairs)
 
 
 def validator_of(schema: Json) -> Any:
@@ -53,6 +84,8 @@ def validator_of(schema: Json) -> Any:
 
     schema = decoded(schema, strict, otherwise=schema)
     schema = True if schema is None else schema
+    if isinstance(schema, dict) and not all(isinstance(key, str) for key in schema):
+        raise Unscorable("schema is not a JSON object")
     try:
         kind: Any = validator_for(schema, default=Draft202012Validator)
         kind.check_schema(schema)
@@ -97,8 +130,9 @@ def json_schema(completion: str, columns: Columns) -> Outcome:
     """Information extracted as JSON, 0..1: valid JSON, valid by the schema, and the F1 of its fields.
 
     An answer that is not strict JSON (the last fence, or all of it), or that the row's schema rejects, is 0.
-    Else the score is the F1 of the leaves against those of the gold, or 1 if the row has only a schema. Items
-    of lists are compared in their order: ask for the one that the gold has.
+    Else the score is the F1 of the leaves against those of the gold, or 1 if the row has only a schema. The
+    order of list items does not matter: they are matched for the most shared fields, and the fields of an
+    item stay together (with more than about 240 fields, unequal items are compared in their order).
 
     Gold: ``solution`` (or ``answer``): JSON or a decoded value. ``schema``: a JSON Schema, ``$ref`` inside
         it.
@@ -109,7 +143,7 @@ def json_schema(completion: str, columns: Columns) -> Outcome:
     Rises with: Right fields; falls with surplus ones.
     Gaming:
         - Surplus fields: lower precision (test_surplus_fields_lower_the_score).
-        - The right values in the wrong items: a value counts in its own item
+        - The right values in the wrong items: fields of an item count together
           (test_fields_of_an_item_stay_together).
         - NaN, infinities, nesting without end: not JSON (test_nan_is_not_json).
     Source: JSON Schema, by jsonschema; micro F1 over key-value pairs, as in form understanding.

@@ -78,6 +78,7 @@ def test_an_answer_is_read_as_it_is_meant(reward, gold, answer, score):
                 {"enum": 5},
                 {"type": [[1]]},
                 {"properties": {"a": {"maximum": None}}},
+                {1: 2},
             )
         ],
     ],
