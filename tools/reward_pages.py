@@ -30,7 +30,7 @@ KINDS = {
     "actions-and-time": ["click", "tool_call", "temporal_iou"],
     "numbers": ["count", "count_shaped", "numeric", "math"],
     "choices": ["choice", "yes_no", "answer"],
-    "text": ["ocr", "anls", "json_schema", "judge"],
+    "text": ["ocr", "wer", "anls", "text_f1", "rouge", "json_schema", "judge"],
     "form-and-length": ["format", "repetition"],
 }
 PAGE_OF = {f"{PREFIX}{name}": f"{kind}.md" for kind, names in KINDS.items() for name in names}
@@ -48,6 +48,7 @@ VALUES = {
     "math_equality": ["mathematics"],
     "mixed": ["choice", "yes_no", "number", "mathematics", "text"],
     "ocr": ["text"],
+    "text_overlap": ["text"],
 }
 RUNS = {
     "inline": "in the trainer's process, in linear time",

@@ -26,7 +26,8 @@ MODULES: dict[str, str] = {
         "numeric": "numeric",
         "math_equality": "math",
         "mixed": "answer",
-        "ocr": "ocr anls",
+        "ocr": "ocr wer anls",
+        "text_overlap": "text_f1 rouge",
         "json_schema": "json_schema",
         "format": "format",
         "repetition": "repetition",
@@ -41,9 +42,6 @@ GONE = {
     "ext_cosine": "ms-swift's own: --reward_funcs cosine, with --cosine_max_len at its default",
     "ext_overlong": "ms-swift's own: --reward_funcs soft_overlong --soft_cache_length 256",
     "ext_table": "ext_json_schema for tables as JSON, or one of your own: docs/rewards/write-your-own.md",
-    "ext_wer": "ext_ocr, the same by characters",
-    "ext_text_f1": "ext_anls, which takes a list of right answers too",
-    "ext_rouge": "ext_ocr, or one of your own: docs/rewards/write-your-own.md",
     "ext_segmentation_points": "ext_iou for the boxes, ext_point_in_box for points in them",
 }
 

@@ -36,6 +36,7 @@ _BOXES = Form(
     '[{"bbox_2d": [10, 20, 110, 220], "label": "cat"}]', "a JSON list with the box and label of each object"
 )
 _POINT = Form('{"point_2d": [60, 120]}', "the point as JSON, x and y")
+_TEXT = Form("the text itself", "the text, without quotes or comments")
 
 FORMS: dict[str, Form] = {
     "ext_iou": _BOX,
@@ -52,8 +53,11 @@ FORMS: dict[str, Form] = {
     "ext_numeric": Form("12.5", "one number, with its unit if it has one"),
     "ext_math": Form(r"\frac{1}{2}", "the result in LaTeX"),
     "ext_answer": Form("B", "the bare answer: a letter, yes or no, a number, a formula or a few words"),
-    "ext_ocr": Form("the text itself", "the text, without quotes or comments"),
+    "ext_ocr": _TEXT,
+    "ext_wer": _TEXT,
     "ext_anls": Form("Paris", "a few words"),
+    "ext_text_f1": Form("Paris", "a few words"),
+    "ext_rouge": _TEXT,
     "ext_json_schema": Form('{"total": 12}', "one JSON object with the keys that were asked for"),
 }
 

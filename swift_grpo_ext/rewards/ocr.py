@@ -1,4 +1,4 @@
-"""Text read from an image, or written freely, against a reference, by its characters."""
+"""Text read from an image or written freely, against a reference: by its characters, words or tokens."""
 
 from swift_grpo_ext.rewards.contract import Columns, Outcome, Unscorable, reward
 from swift_grpo_ext.rewards.gold.columns import gold_strings
@@ -34,6 +34,35 @@ def ocr(completion: str, columns: Columns, *, ignore_case: bool = False) -> Outc
     gold = normalise(gold_string(columns, _TEXT), ignore_case)
     text = normalise(answer_of(completion, "long"), ignore_case)
     return Outcome.of(edit_similarity(text, gold), text, gold)
+
+
+@reward(gold=_TEXT, gold_text=lambda row, **_: gold_string(row, _TEXT))
+def wer(completion: str, columns: Columns, *, ignore_case: bool = False) -> Outcome:
+    """Word accuracy of text read from an image: 1 minus the word error rate, 0..1.
+
+    The word error rate is the edit distance in words over the number of gold words, cut off at 1. Words are
+    what white space separates; use `ext_ocr` for scripts without spaces.
+
+    Args:
+        ignore_case: Do not tell upper from lower case.
+    Gold: ``solution`` (or ``text``, ``answer``): the text.
+    Raises:
+        Unscorable: No gold, an empty one, or one longer than 32,768 characters.
+    Rises with: Fewer word edits from the answer to the gold.
+    Gaming:
+        - A long answer that holds the text somewhere: each surplus word is an edit
+          (test_surplus_text_lowers_the_score).
+    Source: Word error rate.
+    Example:
+        >>> get_reward("ext_wer")("the quick fox", {"solution": "the quick brown fox"})
+        0.75
+    """
+    from rapidfuzz.distance import Levenshtein
+
+    gold = normalise(gold_string(columns, _TEXT), ignore_case)
+    words = gold.split(" ")
+    text = normalise(answer_of(completion, "long"), ignore_case)
+    return Outcome.of(max(0.0, 1.0 - Levenshtein.distance(text.split(" "), words) / len(words)), text, gold)
 
 
 def _gold_answers(columns: Columns) -> list[str]:

@@ -60,11 +60,14 @@ ROWS = {
         {"solution": "\\boxed{3}"},
     ],
     "ext_ocr": TEXT_ROWS,
+    "ext_wer": TEXT_ROWS,
     "ext_anls": [{"solution": ["first", "1st"]}, {"solution": "only"}],
     "ext_json_schema": [
         {"solution": '{"total": 12.5, "items": [{"name": "tea"}]}'},
         {"solution": {"a": [1, 2, {"b": None}]}, "schema": {"type": "object", "required": ["a"]}},
     ],
+    "ext_text_f1": TEXT_ROWS,
+    "ext_rouge": TEXT_ROWS,
     "ext_answer": [
         {"solution": "B", "options": ["a cat", "a dog"]},
         {"solution": "1,200"},

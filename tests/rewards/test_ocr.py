@@ -3,10 +3,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from swift_grpo_ext.rewards.ocr import anls, ocr
+from swift_grpo_ext.rewards.ocr import anls, ocr, wer
 from swift_grpo_ext.rewards.values.text import edit_similarity
 
 short = st.text(alphabet="abcé字 \n", max_size=12)
+words = st.lists(st.sampled_from(["the", "cat", "sat", "on", "mat", "a"]), min_size=1, max_size=10).map(
+    " ".join
+)
 
 
 def distance(a, b):
@@ -42,6 +45,12 @@ def test_character_errors_are_jiwers(read, gold):
         assert (1 - edit_similarity(a, b)) * max(len(a), len(b)) == pytest.approx(errors)
 
 
+@given(words, words)
+def test_word_accuracy_is_jiwers(read, gold):
+    expected = max(0.0, 1 - jiwer.wer(gold, read))
+    assert wer(f"<answer>{read}</answer>", {"solution": gold}) == pytest.approx(expected)
+
+
 @given(short, st.lists(short.filter(str.strip), min_size=1, max_size=3))
 def test_anls_is_its_formula(read, golds):
     plain = [" ".join(text.split()).casefold() for text in (read, *golds)]
@@ -50,7 +59,7 @@ def test_anls_is_its_formula(read, golds):
     assert anls(f"<answer>{read}</answer>", {"answers": golds}) == pytest.approx(expected)
 
 
-@pytest.mark.parametrize("reward", [ocr, anls])
+@pytest.mark.parametrize("reward", [ocr, wer, anls])
 def test_surplus_text_lowers_the_score(reward):
     gold = "the cat sat on the mat"
     scores = [reward(f"<answer>{gold}{' and more text' * n}</answer>", {"solution": gold}) for n in range(6)]

@@ -135,10 +135,10 @@ def test_a_table_that_does_not_fit_is_refused(table, what):
 
 def test_the_gold_column_of_the_table_is_the_only_gold(capsys, monkeypatch, score):
     monkeypatch.setattr(ledger_module, "_printed", set())
-    table = {"rewards": {"ext_ocr": {"gold": "transcription"}}}
+    table = {"rewards": {"ext_wer": {"gold": "transcription"}}}
     columns = {"transcription": ["A", None], "text": ["B", "B"], "solution": ["B", "B"]}
-    assert score("ext_ocr", ["A", "B"], table, **columns)[0] == [1.0, None]
-    assert score("ext_ocr", ["B"], table, solution=["B"])[0] == [None]
+    assert score("ext_wer", ["A", "B"], table, **columns)[0] == [1.0, None]
+    assert score("ext_wer", ["B"], table, solution=["B"])[0] == [None]
     assert "no row has the column 'transcription' of the reward table" in capsys.readouterr().err
 
 
