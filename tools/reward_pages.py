@@ -30,7 +30,7 @@ KINDS = {
     "actions-and-time": ["click", "tool_call", "temporal_iou"],
     "numbers": ["count", "count_shaped", "numeric", "math"],
     "choices": ["choice", "yes_no", "answer"],
-    "text": ["ocr", "wer", "anls", "text_f1", "rouge", "json_schema", "judge"],
+    "text": ["ocr", "wer", "anls", "text_f1", "rouge", "table", "json_schema", "judge"],
     "form-and-length": ["format", "repetition"],
 }
 PAGE_OF = {f"{PREFIX}{name}": f"{kind}.md" for kind, names in KINDS.items() for name in names}

@@ -28,6 +28,7 @@ MODULES: dict[str, str] = {
         "mixed": "answer",
         "ocr": "ocr wer anls",
         "text_overlap": "text_f1 rouge",
+        "table": "table",
         "json_schema": "json_schema",
         "format": "format",
         "repetition": "repetition",
@@ -41,7 +42,6 @@ NAMES: tuple[str, ...] = tuple(PREFIX + name for name in MODULES)
 GONE = {
     "ext_cosine": "ms-swift's own: --reward_funcs cosine, with --cosine_max_len at its default",
     "ext_overlong": "ms-swift's own: --reward_funcs soft_overlong --soft_cache_length 256",
-    "ext_table": "ext_json_schema for tables as JSON, or one of your own: docs/rewards/write-your-own.md",
     "ext_segmentation_points": "ext_iou for the boxes, ext_point_in_box for points in them",
 }
 

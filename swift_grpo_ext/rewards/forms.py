@@ -58,6 +58,7 @@ FORMS: dict[str, Form] = {
     "ext_anls": Form("Paris", "a few words"),
     "ext_text_f1": Form("Paris", "a few words"),
     "ext_rouge": _TEXT,
+    "ext_table": Form("| a | b |\n|---|---|\n| 1 | 2 |", "the table in Markdown or HTML"),
     "ext_json_schema": Form('{"total": 12}', "one JSON object with the keys that were asked for"),
 }
 

@@ -18,6 +18,7 @@ TEXT_ROWS = [
     {"answer": "第一行文字\n第二行"},
     {"solution": "naïve café 42"},
 ]
+TABLE = "<table><tr><th colspan=2>Year</th></tr><tr><td>2020</td><td>1,234</td></tr></table>"
 
 ROWS = {
     "ext_iou": BOX_ROWS,
@@ -62,6 +63,7 @@ ROWS = {
     "ext_ocr": TEXT_ROWS,
     "ext_wer": TEXT_ROWS,
     "ext_anls": [{"solution": ["first", "1st"]}, {"solution": "only"}],
+    "ext_table": [{"solution": TABLE}, {"table": "| a | b |\n|---|---|\n| 1 | 2 |"}],
     "ext_json_schema": [
         {"solution": '{"total": 12.5, "items": [{"name": "tea"}]}'},
         {"solution": {"a": [1, 2, {"b": None}]}, "schema": {"type": "object", "required": ["a"]}},

@@ -41,6 +41,8 @@ SIZES = [{"original": [640, 480], "resized": [644, 476]}]
         ("ext_click", {"action": "type", "text": "hello world"}, "type(hello world)", 1),
         ("ext_click", {"action": "key", "text": "ctrl c"}, "hotkey('ctrl', 'c')", 1),
         ("ext_ocr", "a\n```\nb\n```\nc", "a\n```\nb\n```\nc", 1),
+        ("ext_table", "| <term> | a\\|b |", "| <term> | a\\|b |", 1),
+        ("ext_table", "<table><tr><td>a|b</td></tr></table>", "| a\\|b |", 1),
         ("ext_anls", ["a", None], "None", 0),
     ],
 )

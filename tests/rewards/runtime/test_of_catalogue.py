@@ -52,12 +52,12 @@ def test_a_tower_of_powers_is_wrong(score):
 
 
 def test_process_rewards_give_the_same_scores_as_in_place(score):
-    gold = '{"a": 1, "b": 2}'
-    completions = [gold, '{"a": 1}', "", "nothing"]
-    scores, _ = score("ext_json_schema", completions, solution=[gold] * 3 + [None])
-    reward = get_reward("ext_json_schema")
+    table = "| a | b |\n|--|--|\n| 1 | 2 |"
+    completions = [table, "| a | b |", "", "nothing"]
+    scores, _ = score("ext_table", completions, solution=[table] * 3 + [None])
+    reward = get_reward("ext_table")
     assert scores == [
-        reward(text, {"solution": gold}) for text, gold in zip(completions, [gold] * 3 + [None], strict=True)
+        reward(text, {"solution": gold}) for text, gold in zip(completions, [table] * 3 + [None], strict=True)
     ]
 
 
