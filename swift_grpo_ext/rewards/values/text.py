@@ -16,10 +16,15 @@ UNSPACED = (
     "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0002fa1f"
     "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff"
 )
-_SIGNS = string.punctuation + "，。！？；：、…—“”‘’（）《》"
-_TOKEN = re.compile(rf"[{UNSPACED}]|[^\s{re.escape(_SIGNS)}{UNSPACED}]+")
+# Vowel signs and other marks, which belong to the word that they stand in (Devanagari, Tamil, Arabic).
+_MARKS = "".join(
+    mark for mark in map(chr, range(0x300, 0x1B00)) if unicodedata.category(mark) in ("Mn", "Mc")
+)
+_TOKEN = re.compile(rf"[{UNSPACED}]|[^\W_{UNSPACED}](?:[^\W_{UNSPACED}]|(?![{UNSPACED}])[{_MARKS}])*")
+# The same for a text without other letters, in a third of the time.
+_ASCII_TOKEN = re.compile(r"[A-Za-z0-9]+")
 _ARTICLES = re.compile(r"\b(?:an?|the)\b")
-_PUNCTUATION = str.maketrans(dict.fromkeys(_SIGNS, " "))
+_PUNCTUATION = str.maketrans(dict.fromkeys(string.punctuation + "，。！？；：、“”‘’（）《》", " "))
 
 
 def normalise(text: str, ignore_case: bool = False) -> str:
@@ -43,7 +48,9 @@ def edit_similarity(predicted: str, gold: str) -> float:
 
 
 def tokenise(text: str) -> list[str]:
-    """Words without punctuation, width- and case-folded; one per character of an unspaced script."""
+    """Tokens without punctuation, width- and case-folded; one per character of an unspaced script."""
+    if text.isascii():
+        return _ASCII_TOKEN.findall(text.lower())
     return _TOKEN.findall(unicodedata.normalize("NFKC", text).casefold())
 
 
