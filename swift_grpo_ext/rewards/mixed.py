@@ -41,7 +41,7 @@ def kind_of(gold: str, has_options: bool = False) -> Kind:
     if (
         _is(number.read, text)
         and re.match(r"(?!\d{3}0s\Z).*\d", text)  # the 1990s are not seconds
-        and (number.read(text).unit or not _NOUN.search(text))
+        and (number.read(text).unit.dimension or not _NOUN.search(text))
     ):
         return "number"
     return "mathematics" if _FORMULA.search(gold) and _is(mathematics.read, text) else "text"

@@ -11,7 +11,6 @@ from swift_grpo_ext.rewards.values.number import Quantity
 
 GOLD = ("solution", "answer")
 Tolerance: TypeAlias = Annotated[float, Field(ge=0, lt=1)]
-_DEGREES = ({"°", "°C"}, {"°", "°F"})  # mere degrees may be those of a temperature
 
 
 @reward(gold=GOLD, gold_text=lambda row, **_: read_gold(row, GOLD, lambda text: number.read(text) and text))
@@ -25,9 +24,9 @@ def numeric(
 ) -> Outcome:
     r"""A number within tolerance: 1 if so, else 0. Whole golds are met exactly, others within 5 %.
 
-    An answer in another unit than the gold's is wrong: nothing is converted. If only one of gold and answer
-    has a percent sign, both readings of the bare number are allowed (12 or 0.12 for 12 %); if only one has a
-    unit, the bare number is taken to be in it; bare degrees may be those of a temperature.
+    The answer is converted to the gold's unit. If only one of gold and answer has a percent sign, both
+    readings of the bare number are allowed (12 or 0.12 for 12 %); if only one has a unit, the bare number is
+    taken to be in it; bare degrees may be those of a temperature.
 
     Args:
         relative_tolerance: Allowed error as a fraction of the gold, where it is written with decimals, as a
@@ -43,7 +42,8 @@ def numeric(
         - ``9**9**9`` and the like: nothing is evaluated (test_nothing_is_evaluated).
         - A number inside of an expression, ``24\pi`` for 24: nothing is taken out of one
           (test_nothing_is_taken_out_of_an_expression).
-        - The right figure in another unit: wrong (test_another_unit_is_wrong).
+        - Another unit of the same dimension is converted, one of another dimension is wrong
+          (test_units_are_converted).
     Source: Relaxed accuracy of PlotQA and ChartQA (arXiv 2203.10244), here for golds with decimals alone.
     Example:
         >>> get_reward("ext_numeric")("1,200", {"solution": "1230.5"})
@@ -56,12 +56,17 @@ def numeric(
 
 
 def is_near(predicted: Quantity, gold: Quantity, relative: float, absolute: float) -> bool:
-    """True if a number is within one of the tolerances, and not in another unit than the gold."""
-    units = {predicted.unit, gold.unit}
-    if len(units - {""}) > 1 and units not in _DEGREES:
+    """True if a number is within one of the tolerances."""
+    expected = gold.written
+    dimensions = {predicted.unit.dimension, gold.unit.dimension}
+    if len(dimensions) == 1:
+        readings = [gold.unit.from_base(predicted.value)]
+    elif "" in dimensions or dimensions == {"angle", "temperature"}:  # a bare number, or mere degrees
+        readings = [predicted.written]
+    else:
         return False
-    readings = [predicted.written]
-    if units == {"", "%"}:
-        readings.append(predicted.written * (0.01 if predicted.unit else 100))
-    allowed = max(absolute, relative * abs(gold.written)) + 1e-9 * abs(gold.written)
-    return min(abs(reading - gold.written) for reading in readings) <= allowed
+    if dimensions == {"", "ratio"}:
+        readings.append(predicted.written * (0.01 if predicted.unit.dimension else 100))
+    rounding = 1e-9 * max(abs(expected), abs(gold.unit.from_base(0)))
+    allowed = max(absolute, relative * abs(expected)) + rounding
+    return min(abs(reading - expected) for reading in readings) <= allowed

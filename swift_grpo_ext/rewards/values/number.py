@@ -3,8 +3,8 @@ percent sign, one scale, one unit or what is counted.
 
 >>> [read(text).written for text in ("42", "-1,234.5", "$3.2 million", "12%", "3/4", "2.5e3", r"\frac{1}{2}")]
 [42.0, -1234.5, 3200000.0, 12.0, 0.75, 2500.0, 0.5]
->>> read("5 km/hour").unit, read("40^\circ").unit, read("90 minutes").unit
-('km/h', '°', 'min')
+>>> read("5 km/h").unit.dimension, read("40^\circ").unit.dimension, read("90 minutes").value
+('length/time', 'angle', 5400.0)
 
 Nothing is taken out of an expression: ``24π``, ``\sqrt{5}``, ``46\pi-24``, ``2x+3`` are not 24, 5, 24, 3.
 Nor is one of these a number: ``4 or 5``, ``3-4``, ``about 5``, ``not 12``, ``> 5``, ``12 x``, ``1 h 30 min``.
@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 from swift_grpo_ext.rewards.contract import Unread
 from swift_grpo_ext.rewards.values.count import NOUN, WORDS
-from swift_grpo_ext.rewards.values.units import SCALES, find_unit
+from swift_grpo_ext.rewards.values.units import NO_UNIT, SCALES, Unit, find_unit
 
 GRAMMAR = "number (one number, with its unit at most)"
 MAX_UNIT = 50  # characters
@@ -42,12 +42,17 @@ _LATEX = (
 class Quantity:
     """A number with its unit."""
 
-    written: float  # of a percentage the figure before the sign
-    unit: str = ""  # in the spelling of `find_unit`
+    written: float  # without its unit; of a percentage the figure before the sign
+    unit: Unit = NO_UNIT
     whole: bool = field(default=False, compare=False)  # written without decimals, fraction or power of ten
 
+    @property
+    def value(self) -> float:
+        """The number in the base unit of its dimension, a percentage as a share."""
+        return self.unit.to_base(self.written)
+
     def __str__(self) -> str:
-        return f"{self.written:.12g} {self.unit}".rstrip()
+        return f"{self.written:.12g}" + f" ({self.unit.dimension})" * bool(self.unit.dimension)
 
 
 def read(text: str) -> Quantity:
@@ -64,7 +69,7 @@ def read(text: str) -> Quantity:
         return Quantity(float(WORDS.index(plain.lower())), whole=True)
     number = _NUMBER.match(plain)
     quantity = _with_unit(number, plain[number.end() :]) if number else None
-    if quantity is None or not math.isfinite(quantity.written):
+    if quantity is None or not math.isfinite(quantity.value):
         raise Unread(text, GRAMMAR)
     return quantity
 
@@ -79,8 +84,8 @@ def _with_unit(number: re.Match[str], rest: str) -> Quantity | None:
     if scale := _SCALE.match(rest):
         value *= SCALES.get(scale[1], math.nan)
         rest = rest[scale.end() :]
-    unit = find_unit(rest.strip(" ~") or currency) if len(rest) < MAX_UNIT else ""
-    if rest and not unit and not _WHAT.fullmatch(rest):
+    unit = find_unit(rest.strip(" ~") or currency) if len(rest) < MAX_UNIT else NO_UNIT
+    if rest and unit is NO_UNIT and not _WHAT.fullmatch(rest):
         return None
     whole = "." not in digits and not (divisor or power or exponent)
     return Quantity(-value if before + sign in ("-", "−") else value, unit, whole)
