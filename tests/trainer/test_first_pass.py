@@ -208,11 +208,11 @@ def test_noise_is_lifted_while_two_passes_are_compared():
     model[0].neftune_noise_alpha = 5.0
     model[0].register_forward_hook(neftune_post_forward_hook)
     model[0].register_forward_hook(lambda module, inputs, output: 2 * output)
-    ids = torch.arange(8)
+    ids = torch.arange(8)[None]
     with without_dropout(model):
         first, second = model(ids), model(ids)
     assert torch.equal(first, second)
-    assert torch.equal(first, model[3](torch.nn.functional.rrelu(2 * model[0].weight)))
+    assert torch.equal(first, model[3](torch.nn.functional.rrelu(2 * model[0].weight[None])))
     assert [module.training for module in model] == [True, True, True, False]
     assert not torch.equal(model(ids), model(ids))
 
