@@ -36,7 +36,7 @@ def require_known(names: Sequence[str], where: str = "--reward_funcs") -> None:
         if text not in orms:
             fix = (
                 f"{catalogue.meant_by(text, orms)} (a reward of your own: orms[{text!r}] = its class, in a "
-                "plugin file)"
+                "file of --external_plugins)"
             )
             raise RewardError(f"no reward is called {text!r}", where=where, fix=fix)
 
@@ -49,7 +49,7 @@ def function_named(name: str, plugins: Sequence[str]) -> RewardFunction:
     """
     for path in plugins:
         import_external_file(path)
-    require_known([name], "--reward")
+    require_known([name])
     function: RewardFunction = orms[name]()
     return function
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from swift_grpo_ext.errors import DatasetRowError, SettingsError
 from swift_grpo_ext.folders import made_folder
+from swift_grpo_ext.rewards.names import require_reward
 from swift_grpo_ext.rewards.offline import printed
 from swift_grpo_ext.rewards.offline.files import completions_of, read_rows, with_image_sizes
 from swift_grpo_ext.rewards.offline.scoring import Scores, score
@@ -34,6 +35,8 @@ def run(
     if gold and completions is not None:
         raise SettingsError("--gold scores the gold answers, not --completions", fix="give one of the two")
     rules = load_table(table, "--table") if table else load_table(current_settings().reward_table)
+    for name in rewards:
+        require_reward(name, plugins)
     rows = with_image_sizes(read_rows(data), data.parent, gold)
     names = dict.fromkeys(rewards)
     texts = None if gold else completions_of(rows, completions)

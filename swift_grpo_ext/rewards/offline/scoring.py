@@ -8,7 +8,7 @@ from math import inf
 from typing import Any
 
 from swift_grpo_ext.errors import RewardError
-from swift_grpo_ext.rewards.catalogue import NAMES, PREFIX, get_reward, split_form
+from swift_grpo_ext.rewards.catalogue import PREFIX, get_reward, split_form
 from swift_grpo_ext.rewards.contract import Columns, RewardFunction, Unscorable
 from swift_grpo_ext.rewards.gold.columns import gold_completion
 from swift_grpo_ext.rewards.offline.files import Rows
@@ -56,9 +56,10 @@ def score(
         scored: Scored = ours
         texts = completions or _gold_answers(ours, rows)
     elif completions is None:
-        ours_of_name = f"{PREFIX}{name}"
-        fix = f"did you mean {ours_of_name!r}?" if ours_of_name in NAMES else "give --completions instead"
-        raise RewardError(f"how {name} wants its gold answered is not known", fix=fix)
+        raise RewardError(
+            f"how {name} wants its gold answered is not known",
+            fix="leave it out of --gold, or give --completions, one text a row",
+        )
     else:
         scored = Scored(_function(name, plugins), name)
         scored.follow(table, name)

@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -119,6 +120,7 @@ def test_a_reward_at_fault_fails_the_command(data, run, monkeypatch):
     from tests.rewards.jobs import a_reward, broken
 
     monkeypatch.setattr(scoring, "get_reward", lambda name: a_reward(broken))
+    monkeypatch.setattr(command, "require_reward", lambda name, plugins: None)
     well, records = run(lines(data, [{"completion": "x"}]), "ext_test")
     assert not well
     assert records[0]["reason"] == "KeyError('x')"
@@ -170,12 +172,26 @@ def test_a_fault_of_the_table_is_told_with_the_option_and_the_file(data, run, tm
 
 @pytest.mark.parametrize("plugins", [[], ["mine.py"]])
 def test_an_unknown_reward_is_named_in_a_moment(plugins, data):
-    with pytest.raises(RewardError, match="unknown reward 'ext_cosine' -> ms-swift's own"):
+    with pytest.raises(RewardError, match="no reward is called 'ext_cosine' -> ms-swift's own"):
         command.run(data, ["ext_cosine"], gold=True, plugins=plugins)
-    with pytest.raises(RewardError, match="unknown reward 'ext_iuo' -> did you mean 'ext_iou'"):
+    with pytest.raises(RewardError, match="no reward is called 'ext_iuo' -> did you mean 'ext_iou'"):
         command.run(data, ["ext_iuo"], gold=True, plugins=plugins)
-    with pytest.raises(RewardError, match="did you mean 'ext_iou'"):
-        command.run(data, ["iou"], gold=True, plugins=plugins)
+
+
+def test_a_mistyped_reward_of_ms_swift_is_named_before_it_is_imported(data):
+    started = time.monotonic()
+    script = (
+        "import sys; from swift_grpo_ext.cli import app\n"
+        "try: app(standalone_mode=False)\n"
+        "finally: assert not {'torch', 'swift', 'datasets'} & set(sys.modules)"
+    )
+    arguments = ["score", str(data), "--gold", "--reward", "acuracy"]
+    done = subprocess.run(
+        [sys.executable, "-c", script, *arguments], capture_output=True, text=True, timeout=60
+    )
+    assert "no reward is called 'acuracy' -> did you mean 'accuracy'" in done.stderr
+    assert "AssertionError" not in done.stderr
+    assert time.monotonic() - started < 10, "0.7 s on a quiet machine; importing ms-swift takes 20"
 
 
 def test_rewards_of_ms_swift_and_of_the_user(run, tmp_path):
