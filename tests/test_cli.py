@@ -47,13 +47,13 @@ def test_env_says_whether_the_versions_fit():
     assert "ms-swift" in result.stdout
     assert "These versions fit together." in result.stdout
     assert "GPU" in result.stdout
-    assert "F25-gloo-exit" not in result.stdout
+    assert "A7-worker-seed" not in result.stdout
 
 
 def test_env_says_what_became_of_each_patch():
     result = command("env", "--all", SWIFT_GRPO_EXT_DISABLE="compat.C1-native-config", COLUMNS="200")
     printed = " ".join(result.stdout.split())
-    assert "F25-gloo-exit │ applied" in printed
+    assert "A7-worker-seed │ applied" in printed
     assert "A3-zero3-trace │ not needed │ deepspeed 0.19" in printed
     assert "C1-native-config │ disabled" in printed
 

@@ -44,6 +44,14 @@ _ALL = (
         "A5-reentrant-ddp",
     ),
     Defect(
+        "A7",
+        "dataloader workers stop with 'seed_worker() missing 2 required positional arguments'",
+        {"torch": ">=2.0"},
+        'pip install -U "ms-swift>=4.5" "trl>=0.26"',
+        ("https://github.com/huggingface/transformers/pull/37980",),
+        "A7-worker-seed",
+    ),
+    Defect(
         "A9",
         "ranks that cannot be cut into tensor-parallel groups get different prompts and hang",
         fix="--vllm_tensor_parallel_size with a divisor of the number of ranks",

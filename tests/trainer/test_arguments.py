@@ -84,6 +84,7 @@ def test_the_patches_of_a_run(run):
     states = {outcome.patch.id: outcome.state for outcome in registry.outcomes()}
     assert states["A3-zero3-trace"] in ("not needed", "applied", "waiting")
     assert set(states.values()) <= {"applied", "not needed", "waiting"}
+    assert states["A7-worker-seed"] == "applied"
     assert states["F25-gloo-exit"] == "applied"
 
 
