@@ -3,8 +3,9 @@
 import json
 from collections.abc import Iterable
 
-from swift_grpo_ext.rewards.contract import Columns, Outcome, as_gold, gold_value, reward
+from swift_grpo_ext.rewards.contract import Columns, Outcome, Unscorable, as_gold, gold_value, reward
 from swift_grpo_ext.rewards.gold.columns import as_text
+from swift_grpo_ext.rewards.gold.times import invented_times
 from swift_grpo_ext.rewards.place import answer_of, unwrapped
 from swift_grpo_ext.rewards.values.span import Span, read
 
@@ -42,19 +43,21 @@ def temporal_iou(completion: str, columns: Columns) -> Outcome:
     Gold: ``solution`` (or ``timestamp``, ``timestamps``, ``answer``): one span or several, in seconds or
         as clock times.
     Raises:
-        Unscorable: No gold, or one without any span from an earlier to a later time.
+        Unscorable: No gold, a gold without any span from an earlier to a later time, or a video of frames
+            whose times in the prompt are not those of the clip.
     Rises with: The shared time, relative to the time in either.
     Gaming:
         - One span over the whole video: its IoU is the gold's share of it (test_the_whole_video).
         - The same span again: counts once (test_overlapping_spans_count_once).
         - A span that ends before it starts: left out (test_inverted_spans_are_left_out).
-    Frame: Seconds from the start of the video. Where a video is a list of frames, ms-swift writes their
-        times by ``FPS``, 2 if it is not set: set it to the clip's.
+    Frame: Seconds from the start of the video.
     Source: Temporal IoU of moment retrieval, on unions of intervals.
     Example:
         >>> get_reward("ext_temporal_iou")("from 10 s to 20 s", {"solution": [10, 30]})
         0.5
     """
     gold = _gold_spans(columns)
+    if invented := invented_times(columns):
+        raise Unscorable(invented)
     predicted = read(answer_of(completion))
     return Outcome.of(span_iou(predicted, gold), predicted, gold)

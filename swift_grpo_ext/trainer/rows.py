@@ -15,6 +15,7 @@ from swift_grpo_ext.models.template import VisionTemplate, images_in
 from swift_grpo_ext.models.text import HOST_REFUSES, why_no_completion
 from swift_grpo_ext.ms_swift.shared import MaxLengthError, get_logger, remove_response
 from swift_grpo_ext.once import Once
+from swift_grpo_ext.rewards.gold.times import invented_times
 from swift_grpo_ext.settings import current_settings
 from swift_grpo_ext.trainer.host import Host, metrics_of
 from swift_grpo_ext.trainer.row_names import row_name, row_number
@@ -115,6 +116,8 @@ class Rows:
         """Fresh samples with the key of their prompt: those of equal keys are a group."""
         for sample in samples:
             sample.images = sample.images or []  # None where only other rows of the dataset have images
+            if invented := invented_times({**sample.extra, "videos": sample.videos}):
+                self._say(f"swift-grpo-ext: {row_name(sample)}: {invented}", about="times of frames")
             if "<image>" in str(sample.messages) and not (sample.images or sample.videos):
                 words = (
                     "has <image> in its text and neither an image nor a video: it is read as text -> is the "

@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from swift_grpo_ext.rewards.contract import Unread
+from swift_grpo_ext.rewards.gold.times import invented_times
 from swift_grpo_ext.rewards.temporal import span_iou, temporal_iou, union
 from swift_grpo_ext.rewards.values.span import read
 
@@ -98,3 +99,40 @@ def test_no_answer_has_an_empty_union():
 )
 def test_numbers_in_labels_are_no_times(text):
     assert parse_spans(text) == [(10, 20)]
+
+
+FRAMES = {"videos": [["frame.png"] * 301], "solution": [1, 3]}
+
+
+@pytest.mark.parametrize(
+    ("columns", "environ", "words"),
+    [
+        ({"videos": ["clip.mp4"]}, {}, ""),
+        ({}, {}, ""),
+        (FRAMES, {}, "its video is 301 frames without a frame rate, and frame 300 is written as 150 s"),
+        (
+            {**FRAMES, "fps": 30},
+            {},
+            "frame 300 of a 30 fps clip is written as 150 s, it is at 10 s: set FPS=30",
+        ),
+        ({**FRAMES, "fps": 2.0}, {}, ""),
+        ({**FRAMES, "fps": 30}, {"FPS": "30"}, ""),
+        (FRAMES, {"FPS": "30"}, ""),
+        ({**FRAMES, "fps": 30, "chat_template_kwargs": {"raw_fps": 30}}, {}, ""),
+        ({**FRAMES, "fps": "many"}, {}, "without a frame rate"),
+        ({**FRAMES, "chat_template_kwargs": 5}, {}, "without a frame rate"),
+        ({**FRAMES, "videos": 5}, {}, ""),
+    ],
+)
+def test_times_of_frames_are_known_or_invented(columns, environ, words):
+    found = invented_times(columns, environ)
+    assert words in found
+    assert bool(found) == bool(words)
+
+
+def test_invented_times_are_not_scored(monkeypatch):
+    monkeypatch.delenv("FPS", raising=False)
+    outcome = temporal_iou.outcome("from 1 s to 3 s", FRAMES)
+    assert outcome.score is None
+    assert "301 frames without a frame rate" in outcome.reason
+    assert temporal_iou("from 1 s to 3 s", {**FRAMES, "fps": 2}) == 1

@@ -40,6 +40,18 @@ def test_prompt_ids_tell_images_apart(folder):
     assert len({sample.request_id for sample in found}) == 3
 
 
+def test_invented_times_of_frames_are_said_once(monkeypatch):
+    monkeypatch.delenv("FPS", raising=False)
+    asked = {"messages": [{"role": "user", "content": "<video>When?"}], "id": 7}
+    clip = {**asked, "videos": [["frame.png"] * 301], "fps": 30}
+    with told() as messages:
+        rows.Rows(SimpleNamespace(reward_funcs=())).named(
+            samples(clip, {**clip, "fps": 25}, {**clip, "fps": 2}, asked)
+        )
+    (line,) = messages
+    assert "row id 7 (frame.png): frame 300 of a 30 fps clip is written as 150 s" in line
+
+
 def test_prompts_of_different_batches_have_different_ids(folder):
     """Else dynamic sampling of a multi-turn server's groups mixes the first prompts of all its batches."""
     checked = rows.Rows(SimpleNamespace(reward_funcs=()))
