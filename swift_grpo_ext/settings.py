@@ -22,7 +22,6 @@ GONE_SETTINGS = {
     "held_out_share": "all rows of the validation set are answered; or fewer: --val_dataset 'rows.jsonl#64'",
     "image_store_mib": "an eighth of the free memory of a node is used, at most 8 GiB",
     "kl_every": "give a --beta above 0: ms-swift then logs the KL of every step",
-    "on_stall": "a stall is reported; ranks that wait for each other end after --ddp_timeout seconds",
     "reward_workers": "each rank has its share of the cores, at most 4 processes",
     "strict": "swift-grpo-ext env --all says what became of each patch",
     "turn_images": "pictures are used as they are stored; turn the files once: mogrify -auto-orient *.jpg",
@@ -70,10 +69,15 @@ class Settings(BaseModel):
         description="What to do with a run that cannot learn. warn: report why. stop: report why, and end "
         "the run.",
     )
+    on_stall: Literal["warn", "abort"] = Field(
+        default="warn",
+        description="What to do when a phase lasts too long. warn: report it, with the stacks of all "
+        "threads. abort: also end the run, with exit status 75.",
+    )
     stall_seconds: float | None = Field(
         default=None,
         gt=0,
-        description="How long a phase may last before it is reported as stalled, in seconds; unset: learned, "
+        description="How long a phase may last before it counts as stalled, in seconds; unset: learned, "
         "five times the longest so far and at least two minutes, half an hour for the first of its kind.",
     )
     group_batch: bool = Field(

@@ -22,6 +22,7 @@ FIRST_LIMIT = 1800.0
 LEAST_LIMIT = 120.0
 HELD_LIMIT = 60.0  # seconds in which the watchdog, which looks every 5 s, could not run
 TIMES_LONGEST = 5.0
+EXIT_CODE = os.EX_TEMPFAIL  # of a run that was ended for a stall: worth a retry
 # Frames of these files are skipped when looking for the caller of a collective.
 _MACHINERY = ("/torch/", "/accelerate/", "/contextlib.py", "/functools.py")
 _WAITING = "waiting for the other ranks"
@@ -111,6 +112,7 @@ class Watchdog(threading.Thread):
     fixed_limit: float | None = None  # seconds for every phase; learned if None
     step: Callable[[], int] = lambda: 0  # returns the number of optimizer steps taken
     also: Callable[[], None] = lambda: None  # called at every look
+    abort: Callable[[], None] | None = None  # called where a stall is to end the run
     failed: Callable[[Exception], None] = lambda error: None  # called with the error that ended this thread
 
     def __post_init__(self) -> None:
@@ -158,6 +160,9 @@ class Watchdog(threading.Thread):
             text = describe_stall(now.phase, passed, limit, beats, self.ranks, beat_at)
             self.journal.add("stall", step=self.step(), text=text, phase=now.phase, stacks=str(stacks))
             print(f"swift-grpo-ext [stall] {text}; stacks: {stacks.parent}", file=sys.stderr, flush=True)
+        if self.abort is not None:
+            self._done.wait(2 * self._interval)  # until the ranks that wait for this one have said so, too
+            self.abort()
 
 
 def write_stacks(path: Path) -> None:

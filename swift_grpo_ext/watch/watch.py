@@ -14,6 +14,7 @@ from swift_grpo_ext.errors import DeadRunError, RefusedError
 from swift_grpo_ext.settings import current_settings
 from swift_grpo_ext.version import __version__
 from swift_grpo_ext.watch.causes import Cause
+from swift_grpo_ext.watch.checkpoints import newest_whole
 from swift_grpo_ext.watch.ending import EndRequest
 from swift_grpo_ext.watch.guard import watches
 from swift_grpo_ext.watch.journal import Journal
@@ -22,7 +23,7 @@ from swift_grpo_ext.watch.movement import Movement, Sampler, local_masters, loca
 from swift_grpo_ext.watch.phases import Bill, Billing, Phases
 from swift_grpo_ext.watch.records import EngineRecord, RolloutFacts, StepFacts
 from swift_grpo_ext.watch.resume_command import how_to_resume
-from swift_grpo_ext.watch.stall import Watchdog
+from swift_grpo_ext.watch.stall import EXIT_CODE, Watchdog
 from swift_grpo_ext.watch.watched import Tally, Watched, add_scalars, run_facts
 
 PATIENCE = 3  # steps in a row that most faults must last before they are reported
@@ -74,6 +75,7 @@ class Watch(TrainerCallback):
             fixed_limit=settings.stall_seconds,
             step=lambda: int(trainer.state.global_step),
             also=self._end_request.look_at_launcher,
+            abort=self._abort if settings.on_stall == "abort" else None,
             failed=partial(self.guard.turn_off, "watchdog"),
         )
 
@@ -215,6 +217,13 @@ class Watch(TrainerCallback):
             self.journal.add("bill", step=step, **bill._asdict())
             if last or step - self._begun_at == bill.steps:
                 logger.info(f"swift-grpo-ext [bill] {bill}")
+
+    def _abort(self) -> None:
+        """End a run that hangs. Called in the watchdog's thread, on every rank that is over the limit."""
+        whole = newest_whole(Path(self._trainer.args.output_dir))
+        text = f"swift-grpo-ext [stall] the run ends; newest whole checkpoint: {whole}"
+        print(text, file=sys.stderr, flush=True)
+        os._exit(EXIT_CODE)  # without waiting for other threads
 
     def tell(self, cause: Cause | None) -> None:
         """Log the cause, and write it to the journal."""

@@ -6,7 +6,6 @@ import os
 import signal
 import time
 from contextlib import suppress
-from datetime import timedelta
 
 import torch
 from swift.rewards import ORM, orms
@@ -77,6 +76,18 @@ class BlocksUntilTold(ORM):
         return any(stall["phase"] == "reward" for stall in stalls)
 
 
+class BlocksForEver(ORM):
+    """Blocks in its third call."""
+
+    calls = 0
+
+    def __call__(self, completions, **kwargs):
+        self.calls += 1
+        if self.calls == 3:
+            time.sleep(600)
+        return [good(text) for text in completions]
+
+
 class KillsWorkers(ORM):
     """Kills the workers that load data, as the machine does when memory runs out."""
 
@@ -103,7 +114,7 @@ class EntersAlone(ORM):
     def __call__(self, completions, **kwargs):
         self.calls += 1
         if self.calls == 1:
-            self.group = torch.distributed.new_group(timeout=timedelta(seconds=40))
+            self.group = torch.distributed.new_group()
         elif os.environ.get("RANK") == "0":
             torch.distributed.barrier(group=self.group)
         return [good(text) for text in completions]
@@ -117,10 +128,10 @@ class Slow(ORM):
         return [good(text) for text in completions]
 
 
-class SleepsOnRank1(BlocksUntilTold):
+class SleepsOnRank1(ORM):
     def __call__(self, completions, **kwargs):
         if os.environ.get("RANK") == "1":
-            return super().__call__(completions, **kwargs)
+            time.sleep(600)
         return [good(text) for text in completions]
 
 
@@ -156,6 +167,7 @@ class Kills(Good):
 for kind in (
     Kills,
     BlocksUntilTold,
+    BlocksForEver,
     KillsWorkers,
     EntersAlone,
     Slow,

@@ -17,6 +17,7 @@ from swift_grpo_ext.plugin_files import plugin_file
 from swift_grpo_ext.watch.journal import Journal, read_events
 from swift_grpo_ext.watch.phases import Phases
 from swift_grpo_ext.watch.stall import (
+    EXIT_CODE,
     FIRST_LIMIT,
     LEAST_LIMIT,
     Beat,
@@ -179,8 +180,8 @@ def test_a_signal_saves_the_step_and_ends(watched_run, reward, number, tmp_path)
     assert signal.getsignal(number) is handler
 
 
-def hanging(model, digits, output, reward):
-    """Two ranks of the real command, of which one waits for the other; the first reward that fails ends it."""
+def hanging(model, digits, output, reward, ranks, **overrides):
+    """A run of the real command that is to be ended for a stall."""
     plugin = __file__.replace("test_stall", "faulty_rewards")
     arguments = testing.grpo_arguments(
         model,
@@ -188,20 +189,39 @@ def hanging(model, digits, output, reward):
         output,
         reward_funcs=f"test_{reward}",
         external_plugins=[plugin_file(), plugin],
-        max_steps=6,
-        save_strategy="steps",
-        save_steps=1,
+        **{"max_steps": 6, "save_strategy": "steps", "save_steps": 1, **overrides},
     )
-    words, env = asserting_mode(arguments, 2)
-    env |= {"SWIFT_GRPO_EXT_STALL_SECONDS": "8", "SWIFT_GRPO_EXT_REWARD_FAILURES": "0"}
-    return testing.run_swift("rlhf", words, ranks=2, env=env, timeout=280, check=False)
+    words, env = asserting_mode(arguments, ranks)
+    env |= {"SWIFT_GRPO_EXT_STALL_SECONDS": "8", "SWIFT_GRPO_EXT_ON_STALL": "abort"}
+    return testing.run_swift("rlhf", words, ranks=ranks, env=env, timeout=280, check=False)
+
+
+@pytest.mark.slow
+def test_abort_names_the_newest_checkpoint_and_a_run_goes_on_from_it(tiny_qwen, digits, tmp_path):
+    result = hanging(tiny_qwen, digits, tmp_path / "hung", "BlocksForEver", ranks=1)
+    assert result.returncode == EXIT_CODE, result.tail[-2000:]
+    folder = testing.newest_version(tmp_path / "hung")
+    assert f"the run ends; newest whole checkpoint: {folder / 'checkpoint-2'}" in result.tail
+    arguments = testing.grpo_arguments(
+        tiny_qwen,
+        digits.train,
+        tmp_path / "resumed",
+        reward_funcs="test_Good",
+        external_plugins=[plugin_file(), __file__.replace("test_stall", "faulty_rewards")],
+        max_steps=4,
+        resume_from_checkpoint=folder / "checkpoint-2",
+    )
+    testing.run_in_process("rlhf", arguments)
+    steps = [row for row in testing.read_logging(tmp_path / "resumed") if "loss" in row]
+    assert [row["global_step/max_steps"] for row in steps] == ["3/4", "4/4"]
 
 
 @pytest.mark.slow
 @pytest.mark.two_ranks
 def test_two_ranks_one_sleeps(tiny_qwen, digits, tmp_path):
-    result = hanging(tiny_qwen, digits, tmp_path, "SleepsOnRank1")
-    assert result.returncode == 0
+    result = hanging(tiny_qwen, digits, tmp_path, "SleepsOnRank1", ranks=2)
+    assert result.returncode != 0
+    assert not result.timed_out
     stalls = read_events(next(tmp_path.glob("v*")), ["stall"])
     assert "the others wait for rank 1" in stalls[0]["text"]
 
@@ -209,7 +229,7 @@ def test_two_ranks_one_sleeps(tiny_qwen, digits, tmp_path):
 @pytest.mark.slow
 @pytest.mark.two_ranks
 def test_two_ranks_one_never_enters_a_collective(tiny_qwen, digits, tmp_path):
-    result = hanging(tiny_qwen, digits, tmp_path, "EntersAlone")
+    result = hanging(tiny_qwen, digits, tmp_path, "EntersAlone", ranks=2)
     assert result.returncode != 0
     assert not result.timed_out
     folder = next(tmp_path.glob("v*"))
