@@ -97,6 +97,7 @@ def _run(command: Command, launch: Launch) -> Run:
     environ = {**more, **command.environ}
     # A file alone does not say how it is started.
     is_alone = not command.program and _is_config(command.words[0]) and "NPROC_PER_NODE" not in environ
+    servers = (server.words for server in launch.commands if server.subcommand == "rollout")
     return Run(
         arguments=arguments,
         environ=Environ(environ, set_by=command.set_by or "the shell that starts it" * is_alone),
@@ -104,6 +105,7 @@ def _run(command: Command, launch: Launch) -> Run:
         gpu_memory=memory_of_a_gpu(),
         launch=launch,
         command=command,
+        servers=tuple(parse(words, "RolloutArguments") for words in servers),
     )
 
 

@@ -28,6 +28,7 @@ class Run:
     gpu_memory: float = 0  # GiB of one GPU; 0 if unknown
     launch: Launch = field(default_factory=Launch)  # the script that contains it
     command: Command = field(default_factory=Command)  # its place in the script
+    servers: tuple[Arguments, ...] = ()  # of the ``swift rollout`` commands of its script
     row_limit: int = 32  # rows of each dataset that are looked at; 0 for none
 
     def find(self, name: str) -> Path | None:
@@ -107,6 +108,15 @@ class Run:
         """True if the vision tower or the aligner is trained."""
         frozen = (self.arguments.freeze_vit, self.arguments.freeze_aligner)
         return any(decided(part) is False for part in frozen)
+
+    @property
+    def own_server(self) -> Arguments | None:
+        """The arguments of its rollout server, if its own script starts that on this machine; else None."""
+        args = self.arguments
+        if len(self.servers) != 1 or not args.use_vllm or args.vllm_mode != "server":
+            return None
+        is_here = set(args.vllm_server_host or ()) <= {"127.0.0.1", "localhost", "0.0.0.0"}
+        return self.servers[0] if is_here else None
 
     @property
     def evaluates(self) -> bool:

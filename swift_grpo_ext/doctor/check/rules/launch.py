@@ -3,10 +3,10 @@
 import re
 from collections.abc import Iterable, Iterator
 
-from swift_grpo_ext.doctor.check.facts import environment
+from swift_grpo_ext.doctor.check.facts import environment, model
 from swift_grpo_ext.doctor.check.facts.files import drawn
 from swift_grpo_ext.doctor.check.facts.run import Run
-from swift_grpo_ext.doctor.check.rules.table import anywhere, fault, rule, variable
+from swift_grpo_ext.doctor.check.rules.table import anywhere, fault, option, rule, variable
 from swift_grpo_ext.findings import ERROR, WARNING, NotKnownError, Problem
 from swift_grpo_ext.settings import PREFIX
 
@@ -192,3 +192,26 @@ def _absent(run: Run) -> Iterator[tuple[str, str]]:
                 why = "which the script may write" if run.command.folders else "behind a cd"
                 raise NotKnownError(f"{path:.60}, {why}")
             yield name, path
+
+
+@rule(
+    "server-differs",
+    ERROR,
+    symptoms=(
+        "ConnectionError: Servers not reachable after ...s: [...]",
+        "shape mismatch in the weight sync to the rollout server",
+    ),
+    cause="The server listens at another port than the trainer asks, or serves another model.",
+)
+def _server(run: Run) -> Iterator[Problem]:
+    args, server = run.arguments, run.own_server
+    if server is None:
+        return
+    ports = args.vllm_server_port or [8000]
+    if args.vllm_server_host and server.port not in ports:
+        what = f"the server listens at port {server.port}, the trainer asks {', '.join(map(str, ports))}"
+        yield option("vllm_server_port", what, server.port)
+    theirs, ours = model.shape(str(server.model)), model.shape(run.model)
+    if theirs and ours and theirs.total != ours.total:
+        what = f"the server serves {server.model}, the trainer trains {args.model}"
+        yield option("model", what, server.model)
