@@ -21,7 +21,7 @@ OURS = {
     "trainer/logging.py": 1,
     "trainer/monitors.py": 1,
     "trainer/numerics.py": 2,
-    "trainer/tracing.py": 2,
+    "trainer/tracing.py": 1,
     "watch/movement.py": 1,
 }
 

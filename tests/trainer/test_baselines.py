@@ -32,13 +32,12 @@ def train(tiny_qwen, digits, tmp_path, monkeypatch):
     """Run GRPO with a scripted reward; returns the logged steps, the completions and the folder."""
 
     def run(script, reward=Scripted, ends=None, **overrides):
-        name = f"scripted{len(list(tmp_path.iterdir()))}"
-        monkeypatch.setitem(orms, name, type("scripted", (reward,), {"script": script}))
-        output = tmp_path / name
+        monkeypatch.setitem(orms, "scripted", type("Scripted", (reward,), {"script": script}))
+        output = tmp_path / f"run{len(list(tmp_path.iterdir()))}"
         # Seed 1 samples no placeholder token, which crashes the host's template.
         arguments = {
             "seed": 1,
-            "reward_funcs": name,
+            "reward_funcs": "scripted",
             "warmup_ratio": 0,
             "lr_scheduler_type": "constant",
             **overrides,
