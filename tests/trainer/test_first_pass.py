@@ -3,7 +3,6 @@
 import pytest
 import torch
 from torch import nn
-from transformers.integrations.neftune import neftune_post_forward_hook
 
 from swift_grpo_ext import testing
 from swift_grpo_ext.group.attention import BACKENDS, sdpa
@@ -13,6 +12,11 @@ from swift_grpo_ext.trainer import passes, stock_rows
 from tests.conftest import built_once
 from tests.trainer.runs import STOCK, gains, told
 from tests.trainer.runs import figures_in_double as figures
+
+try:
+    from transformers.integrations.neftune import neftune_post_forward_hook
+except ImportError:  # transformers 4
+    from transformers.trainer_utils import neftune_post_forward_hook
 
 
 def without_the_prompt(query, key, value, layout, scale, reach):
